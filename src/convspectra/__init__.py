@@ -1,0 +1,11 @@
+"""What a convolutional layer really does to the size of its input."""
+
+from ._dense import dense_matrix as dense_matrix
+from ._geometry import Geometry as Geometry
+from ._norm import NormBounds as NormBounds
+from ._norm import operator_norm as operator_norm
+from ._spectrum import Summary as Summary
+from ._spectrum import singular_values as singular_values
+from ._spectrum import summarize as summarize
+from ._witness import TopVectors as TopVectors
+from ._witness import top_vectors as top_vectors

@@ -1,0 +1,198 @@
+"""The only file that knows which array libraries exist."""
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import array_api_compat
+import numpy as np
+
+Array: TypeAlias = Any  # no static type spans NumPy, torch and JAX
+
+_DOUBLE = ("float64", "complex128")
+_SINGLE = ("float32", "complex64")
+_HALF = ("float16", "bfloat16")
+
+
+def namespace(x: Array) -> Any:
+    """The array library of `x`, by the names of the array API standard."""
+    return array_api_compat.array_namespace(x)
+
+
+def check_weight(weight: Array) -> None:
+    """Refuse what is not an array of finite floating-point numbers."""
+    if not array_api_compat.is_array_api_obj(weight):
+        raise TypeError(
+            "`weight` must be a NumPy, torch or JAX array, got "
+            f"{type(weight).__name__}. Convert it first, for example by `np.asarray`."
+        )
+    if dtype_name(weight) not in _DOUBLE + _SINGLE + _HALF:
+        raise TypeError(
+            "`weight` must be floating point (half, single or double, real or "
+            f"complex), got {dtype_name(weight)}. Scale integers and quantized weights "
+            "to what they stand for first."
+        )
+    if getattr(array_api_compat.device(weight), "type", None) == "meta":
+        raise ValueError(
+            "`weight` must hold numbers, got a tensor on the meta device. Materialize "
+            "the model first."
+        )
+    if not is_traced(weight):
+        xp = namespace(weight)
+        if not bool(xp.all(xp.isfinite(weight))):
+            raise ValueError("`weight` must be finite, got NaN or infinity in it.")
+
+
+def dtype_name(x: Array) -> str:
+    """The bare name of the dtype: "float32" in every library."""
+    return getattr(x.dtype, "name", str(x.dtype).rpartition(".")[2])
+
+
+def is_complex(x: Array) -> bool:
+    return dtype_name(x).startswith("complex")
+
+
+def is_traced(x: Array) -> bool:
+    """Whether `x` is a JAX tracer, whose numbers nobody can look at."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(x, jax.core.Tracer)
+
+
+def astype(x: Array, name: str) -> Array:
+    xp = namespace(x)
+    return xp.astype(x, getattr(xp, name))
+
+
+def widen(x: Array) -> Array:
+    """Half precision as single; all else as it is."""
+    return astype(x, "float32") if dtype_name(x) in _HALF else x
+
+
+def to_complex(x: Array) -> Array:
+    """Double precision as complex128, all else as complex64."""
+    return astype(x, "complex128" if dtype_name(x) in _DOUBLE else "complex64")
+
+
+def to_double(x: Array) -> Array:
+    return astype(x, "complex128" if is_complex(x) else "float64")
+
+
+def like(x: Array, values: np.ndarray) -> Array:
+    """Floating-point `values` in the library, dtype and device of `x`."""
+    device = array_api_compat.device(x)
+    return namespace(x).asarray(values, dtype=x.dtype, device=device)
+
+
+def indices_like(x: Array, indices: np.ndarray) -> Array:
+    """Integer `indices` in the library and on the device of `x`."""
+    device = array_api_compat.device(x)
+    return namespace(x).asarray(indices.astype(np.int32), device=device)
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    return np.asarray(x.detach().cpu() if array_api_compat.is_torch_array(x) else x)
+
+
+def adjoint(x: Array) -> Array:
+    """The conjugate transpose over the last two axes."""
+    xp = namespace(x)
+    turned = xp.matrix_transpose(x)
+    return xp.conj(turned) if is_complex(x) else turned
+
+
+def svdvals(x: Array) -> Array:
+    """The singular values of the matrices in the last two axes, descending."""
+    xp = namespace(x)
+    if min(x.shape[-2:]) > 1:
+        return xp.linalg.svdvals(x)
+    parts = (xp.real(x), xp.imag(x)) if is_complex(x) else (x,)
+    square = sum(xp.sum(part * part, axis=(-2, -1)) for part in parts)
+    # The root has no derivative at 0: keep the 0 away from it, in both directions.
+    zero = square == 0
+    root = xp.sqrt(xp.where(zero, xp.ones_like(square), square))
+    return xp.where(zero, xp.zeros_like(root), root)[..., None]
+
+
+def are_definite(matrices: Array) -> np.ndarray:
+    """Whether each Hermitian matrix (batch, n, n) has a Cholesky factor."""
+    xp = namespace(matrices)
+    if array_api_compat.is_torch_array(matrices):
+        import torch
+
+        return to_numpy(torch.linalg.cholesky_ex(matrices).info == 0)
+    return np.array([_is_definite(xp, matrices[i, ...]) for i in range(matrices.shape[0])])
+
+
+def _is_definite(xp: Any, matrix: Array) -> bool:
+    try:
+        xp.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def numbers(weight: Array) -> Array:
+    """`weight` cut off from automatic differentiation, JAX arrays as NumPy's.
+
+    What follows decides by looking at numbers: JAX would compile every new shape.
+    """
+    if array_api_compat.is_jax_array(weight):
+        return np.asarray(weight)
+    return weight.detach() if array_api_compat.is_torch_array(weight) else weight
+
+
+def looking_at_numbers(
+    f: Callable[[Array], tuple[Any, ...]], weight: Array, *, arrays: int, scalars: int
+) -> tuple[Any, ...]:
+    """Call `f` on the numbers of `weight`, also under JAX's transformations.
+
+    Parameters
+    ----------
+    f : function
+        From plain numbers to a tuple of `arrays` arrays, shaped and typed like
+        `weight`, and then `scalars` real numbers, of which the last is rounded up and
+        the others down where JAX has no double precision.
+    """
+    if not array_api_compat.is_jax_array(weight):
+        found = f(numbers(weight))
+        return *found[:arrays], *(scalar_like(weight, x) for x in found[arrays:])
+    import jax
+
+    weight = jax.lax.stop_gradient(weight)
+    scalar = jax.dtypes.canonicalize_dtype(np.float64)
+    shapes = (jax.ShapeDtypeStruct(weight.shape, weight.dtype),) * arrays
+    shapes += (jax.ShapeDtypeStruct((), scalar),) * scalars
+
+    def on_host(values: Any) -> tuple[np.ndarray, ...]:
+        found = f(np.asarray(values))
+        dtypes = [shape.dtype for shape in shapes]
+        return tuple(np.asarray(x, dtype=d) for x, d in zip(found, dtypes))
+
+    if is_traced(weight):
+        return tuple(jax.pure_callback(on_host, shapes, weight, vmap_method="sequential"))
+    return tuple(jax.numpy.asarray(x) for x in on_host(weight))
+
+
+def scalar_like(weight: Array, value: float) -> Any:
+    """A real number in double precision, in the library and device of `weight`."""
+    if array_api_compat.is_numpy_array(weight):
+        return np.float64(value)
+    xp, device = namespace(weight), array_api_compat.device(weight)
+    return xp.asarray(value, dtype=xp.float64, device=device)
+
+
+def with_gradient(value: Any, gradient: Array, weight: Array) -> Any:
+    """`value` with a derivative of Re <gradient, d weight>."""
+    if is_traced(weight):
+        import jax
+
+        plain = jax.lax.stop_gradient(weight)
+    elif array_api_compat.is_torch_array(weight) and weight.requires_grad:
+        plain = weight.detach()
+    else:
+        return value
+    xp = namespace(weight)
+    change = gradient * (weight - plain)  # zero, but for its derivative
+    if is_complex(weight):
+        change = xp.real(xp.conj(gradient) * (weight - plain))
+    return value + xp.sum(xp.astype(change, value.dtype))

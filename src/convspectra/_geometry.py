@@ -1,0 +1,259 @@
+"""What a convolution is besides its weights, stated once and checked at birth."""
+
+import operator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+BOUNDARIES = ("circular", "zeros", "reflect", "replicate")
+
+
+class Axis(NamedTuple):
+    """One axis of the convolution: row r reads columns stride*r + dilation*t - before.
+
+    For a transposed layer, of the convolution that it is the transpose of.
+    """
+
+    columns: int
+    rows: int
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Grid, stride, dilation, groups, padding and boundary of a convolution.
+
+    Output site r reads the input sites `stride * r + dilation * t - before`, t being
+    the taps of the kernel. One number stands for every axis, a tuple has an entry per
+    axis. As soon as one argument is a tuple all fields are; until then they stay
+    numbers, and take the number of axes from the kernel they meet.
+
+    Parameters
+    ----------
+    grid : int, tuple of int, or None
+        The sizes of the layer's *input*, for transposed layers too. None stands for
+        every input size at once: only `operator_norm` can work with that.
+    stride, dilation : int or tuple of int
+    groups : int
+    padding : "same", "valid", int, an int per axis, or a (before, after) pair per axis
+        "same" gives ceil(grid / stride) outputs and puts an odd site of padding at the
+        end; for a transposed layer it gives grid * stride outputs. Kept as "same" or
+        as pairs.
+    boundary : {"circular", "zeros", "reflect", "replicate"}
+        What the layer reads beyond its input.
+    transposed : bool
+        Whether the layer is the transpose of the convolution with this weight.
+    output_padding : int or tuple of int
+        Further outputs at the end of a transposed layer.
+
+    Examples
+    --------
+    >>> Geometry(grid=(32, 32), stride=2).out_grid()
+    (16, 16)
+    """
+
+    # Wider types than the fields keep: `__post_init__` turns them into int or tuple.
+    grid: Any
+    stride: Any = 1
+    dilation: Any = 1
+    groups: int = 1
+    padding: Any = "same"
+    boundary: str = "circular"
+    transposed: bool = False
+    output_padding: Any = 0
+
+    def __post_init__(self) -> None:
+        grid = None if self.grid is None else _sizes("grid", self.grid, least=1)
+        object.__setattr__(self, "grid", grid)
+        for name, least in (("stride", 1), ("dilation", 1), ("output_padding", 0)):
+            value = _sizes(name, getattr(self, name), least=least)
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "groups", _size("groups", self.groups, least=1))
+        object.__setattr__(self, "padding", _padding(self.padding))
+        if self.boundary not in BOUNDARIES:
+            raise ValueError(
+                f"`boundary` must be one of {', '.join(BOUNDARIES)}, "
+                f"got {self.boundary!r}."
+            )
+        if not isinstance(self.transposed, bool):
+            raise TypeError(
+                f"`transposed` must be True or False, got {self.transposed!r}."
+            )
+        axes = self._axes()
+        if axes is not None:
+            self._spread(axes)
+        self._check_output_padding()
+
+    def on(self, axes: int) -> "Geometry":
+        """Return this geometry with `axes` entries in every field."""
+        stated = self._axes()
+        if stated is None:
+            spread = replace(self)
+            spread._spread(axes)
+            return spread
+        if stated != axes:
+            raise ValueError(
+                "The geometry must have one entry per axis of the kernel, got "
+                f"{stated} (grid {self.grid}, stride {self.stride}) for a kernel with "
+                f"{axes}. Give one number for every axis, or {axes} of them."
+            )
+        return self
+
+    def out_grid(self, kernel: Any = None) -> tuple[int, ...]:
+        """Return the sizes of the layer's output.
+
+        Parameters
+        ----------
+        kernel : int or tuple of int, optional
+            Sizes of the kernel; needed unless `padding` is "same".
+        """
+        axes = self.meet(kernel)
+        return tuple(a.columns if self.transposed else a.rows for a in axes)
+
+    def torus(self, kernel: Any = None) -> "Geometry":
+        """Return the circular geometry that stands in for this one.
+
+        It has the same stride, dilation and groups on a grid of (output grid) * stride
+        (transposed: on the same grid), where the layer is block diagonal in the Fourier
+        basis. Its singular values approximate those of this layer, and bound nothing.
+
+        Parameters
+        ----------
+        kernel : int or tuple of int, optional
+            Sizes of the kernel; needed unless `padding` is "same".
+        """
+        axes = self.meet(kernel)
+        if self.transposed:
+            grid = self.grid
+        else:
+            stride = self.on(len(axes)).stride
+            grid = tuple(a.rows * s for a, s in zip(axes, stride))
+        return replace(
+            self, grid=grid, padding="same", boundary="circular", output_padding=0
+        )
+
+    def meet(self, kernel: Any) -> tuple[Axis, ...]:
+        """Return rows, columns and padding on each axis, for kernel sizes `kernel`."""
+        if self.grid is None:
+            raise ValueError(
+                "A grid is needed here, got grid None. State the input size, or call "
+                "`operator_norm`, which bounds every size at once."
+            )
+        if kernel is None and self.padding != "same":
+            raise ValueError(
+                'The kernel must be known unless `padding` is "same", got padding '
+                f"{self.padding!r}. Pass its sizes: `weight.shape[2:]`."
+            )
+        kernel = _sizes("kernel", 1 if kernel is None else kernel, least=1)
+        axes = len(kernel) if isinstance(kernel, tuple) else self._axes() or 1
+        full, sizes = self.on(axes), _repeat(kernel, axes)
+        return tuple(_axis(full, a, sizes[a]) for a in range(axes))
+
+    def _axes(self) -> int | None:
+        """The number of axes that the tuples state, None where all are numbers."""
+        stated = {
+            name: len(value)
+            for name in ("grid", "stride", "dilation", "padding", "output_padding")
+            if isinstance(value := getattr(self, name), tuple)
+        }
+        if len(set(stated.values())) > 1:
+            got = ", ".join(f"{name} {getattr(self, name)}" for name in stated)
+            raise ValueError(
+                f"All tuples must have one entry per axis, got {got}. Give one number "
+                "for every axis, or as many as there are axes; a padding of "
+                "((before, after),) is the one for a single axis."
+            )
+        return next(iter(stated.values()), None)
+
+    def _spread(self, axes: int) -> None:
+        for name in ("grid", "stride", "dilation", "output_padding"):
+            object.__setattr__(self, name, _repeat(getattr(self, name), axes))
+        if isinstance(self.padding, int):
+            pair = (self.padding, self.padding)
+            object.__setattr__(self, "padding", (pair,) * axes)
+
+    def _check_output_padding(self) -> None:
+        extra, stride, dilation = (
+            _repeat(value, self._axes() or 1)
+            for value in (self.output_padding, self.stride, self.dilation)
+        )
+        if any(extra) and (not self.transposed or self.padding == "same"):
+            raise ValueError(
+                "`output_padding` must be 0 unless the layer is transposed with "
+                f"explicit padding, got {self.output_padding} with transposed="
+                f"{self.transposed} and padding {self.padding!r}."
+            )
+        if any(e and e >= max(s, d) for e, s, d in zip(extra, stride, dilation)):
+            raise ValueError(
+                "`output_padding` must be smaller than the stride or the dilation, got "
+                f"{self.output_padding} with stride {self.stride} and dilation "
+                f"{self.dilation}."
+            )
+
+
+def _axis(geometry: Geometry, axis: int, kernel: int) -> Axis:
+    n, s = geometry.grid[axis], geometry.stride[axis]
+    reach = geometry.dilation[axis] * (kernel - 1) + 1
+    if geometry.padding == "same":
+        rows, columns = (n, n * s) if geometry.transposed else (-(-n // s), n)
+        return Axis(columns, rows, max((rows - 1) * s + reach - columns, 0) // 2)
+    before, after = geometry.padding[axis]
+    if geometry.transposed:
+        rows = n
+        columns = (n - 1) * s + reach - before - after + geometry.output_padding[axis]
+    else:
+        rows, columns = (n + before + after - reach) // s + 1, n
+    if min(rows, columns) < 1:
+        raise ValueError(
+            f"The layer must have an output, got none on axis {axis}: grid {n}, a "
+            f"kernel that spans {reach} sites, padding {(before, after)}. Take a "
+            "larger grid or another padding."
+        )
+    return Axis(columns, rows, before)
+
+
+def _size(name: str, value: Any, *, least: int) -> int:
+    try:
+        size = operator.index(value)
+    except TypeError:
+        raise TypeError(f"`{name}` must be whole numbers, got {value!r}.") from None
+    if size < least:
+        raise ValueError(f"`{name}` must be at least {least}, got {value!r}.")
+    return size
+
+
+def _sizes(name: str, value: Any, *, least: int) -> int | tuple[int, ...]:
+    if not isinstance(value, (tuple, list)):
+        return _size(name, value, least=least)
+    if not value:
+        raise ValueError(f"`{name}` must have an entry per axis, got {value!r}.")
+    return tuple(_size(name, v, least=least) for v in value)
+
+
+def _padding(value: Any) -> Any:
+    """Turn a padding into "same", a number for every side, or a pair per axis."""
+    if isinstance(value, str):
+        if value not in ("same", "valid"):
+            raise ValueError(
+                '`padding` must be "same", "valid", a number, a number per axis or a '
+                f"(before, after) pair per axis, got {value!r}."
+            )
+        return 0 if value == "valid" else value
+    if not isinstance(value, (tuple, list)):
+        return _size("padding", value, least=0)
+    return tuple(_pair(v) for v in value)
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    pair = _sizes("padding", value, least=0)
+    if isinstance(pair, int):
+        return (pair, pair)
+    if len(pair) != 2:
+        raise ValueError(
+            f"`padding` must have (before, after) on each axis, got {value!r}."
+        )
+    return pair[0], pair[1]
+
+
+def _repeat(value: Any, axes: int) -> Any:
+    """One number for every axis; None, "same" and tuples stay."""
+    return (value,) * axes if isinstance(value, int) else value

@@ -1,0 +1,185 @@
+"""The layer as it is, without a matrix: applied, transposed, and its top singular pair."""
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._array import Array, adjoint, like, namespace
+from ._stencil import Stencil, columns_read
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """The convolution of a stencil; images are (groups, channels, *sites)."""
+
+    stencil: Stencil
+    taps: Array  # (taps, groups, out, into)
+    extend: tuple[Array, ...]  # per axis, (sites read, columns): zeros and ones
+
+    def apply(self, x: Array) -> Array:
+        """From (groups, into, *columns) to (groups, out, *rows)."""
+        xp = namespace(x)
+        for axis, extend in enumerate(self.extend, start=2):
+            x = _along(extend, x, axis)
+        shape = (*x.shape[:2], -1)
+        y = 0.0
+        for t, window in enumerate(self._windows()):
+            y = y + xp.matmul(self.taps[t, ...], xp.reshape(x[window], shape))
+        return xp.reshape(y, (*y.shape[:2], *self.stencil.rows))
+
+    def apply_adjoint(self, y: Array) -> Array:
+        """From (groups, out, *rows) to (groups, into, *columns)."""
+        xp = namespace(y)
+        flat = xp.reshape(y, (*y.shape[:2], -1))
+        x = 0.0
+        for t, tap in enumerate(itertools.product(*map(range, self.stencil.kernel))):
+            part = xp.matmul(adjoint(self.taps[t, ...]), flat)
+            part = xp.reshape(part, (*part.shape[:2], *self.stencil.rows))
+            x = x + self._spread(part, tap)
+        for axis, extend in enumerate(self.extend, start=2):
+            x = _along(xp.matrix_transpose(extend), x, axis)
+        return x
+
+    def derivative(self, x: Array, y: Array) -> Array:
+        """The kernel D with <D, W> = <y, layer of W applied to x>: (taps, groups, out, into)."""
+        xp = namespace(x)
+        for axis, extend in enumerate(self.extend, start=2):
+            x = _along(extend, x, axis)
+        shape, flat = (*x.shape[:2], -1), xp.reshape(y, (*y.shape[:2], -1))
+        return xp.stack(
+            [
+                xp.matmul(flat, adjoint(xp.reshape(x[window], shape)))
+                for window in self._windows()
+            ]
+        )
+
+    def _windows(self) -> list[tuple[slice, ...]]:
+        """For each tap, the sites that the rows read through it."""
+        s = self.stencil
+        taps = itertools.product(*map(range, s.kernel))
+        starts = [[d * t for d, t in zip(s.dilation, tap)] for tap in taps]
+        return [
+            (
+                slice(None),
+                slice(None),
+                *(
+                    slice(a, a + (m - 1) * step + 1, step)
+                    for a, m, step in zip(start, s.rows, s.stride)
+                ),
+            )
+            for start in starts
+        ]
+
+    def _spread(self, part: Array, tap: tuple[int, ...]) -> Array:
+        """Put each row's value at the site it reads through `tap`, zeros elsewhere."""
+        xp, s = namespace(part), self.stencil
+        for axis, (t, step) in enumerate(zip(tap, s.stride), start=2):
+            gaps = [xp.zeros_like(part)] * (step - 1)
+            shape = list(part.shape)
+            shape[axis] *= step
+            part = xp.reshape(xp.stack([part, *gaps], axis=axis + 1), tuple(shape))
+            before = s.dilation[axis - 2] * t
+            after = self.extend[axis - 2].shape[0] - before - shape[axis]
+            sides = []
+            for shape[axis] in (before, after):
+                sides.append(like(part, np.zeros(shape)))
+            part = xp.concat([sides[0], part, sides[1]], axis=axis)
+        return part
+
+
+def operator_of(weight: Array, stencil: Stencil) -> Operator:
+    xp = namespace(weight)
+    taps = xp.reshape(weight, (stencil.groups, stencil.out, stencil.into, -1))
+    extend = []
+    for axis, columns in enumerate(stencil.columns):
+        read = columns_read(stencil, axis)
+        # Room for a whole stride behind the last site: `_spread` fills it with zeros.
+        read = np.append(read, [-1] * (stencil.stride[axis] - 1))
+        extend.append(like(weight, read[:, None] == np.arange(columns)))
+    return Operator(stencil, xp.permute_dims(taps, (3, 0, 1, 2)), tuple(extend))
+
+
+def _along(matrix: Array, x: Array, axis: int) -> Array:
+    """Apply `matrix` along one axis of `x`."""
+    xp = namespace(x)
+    return xp.moveaxis(xp.tensordot(matrix, x, axes=((1,), (axis,))), 0, axis)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pair:
+    """A unit input and how much a map stretches it: an attained lower end of its norm."""
+
+    gain: float
+    x: Array
+    y: Array  # the image of x, not normalized
+
+
+BASIS_BYTES = 2**29  # what the Lanczos basis may take
+BASIS = 24
+
+
+def top_pair(
+    apply: Callable[[Array], Array],
+    apply_adjoint: Callable[[Array], Array],
+    start: Array,
+    *,
+    rtol: float,
+    enough: float = math.inf,
+    restarts: int = 12,
+) -> Pair:
+    """The top singular pair of a linear map, by restarted Lanczos from `start`.
+
+    Stops when a restart gains less than `rtol`, or the gain reaches `enough`.
+    """
+    size = start.nbytes if hasattr(start, "nbytes") else 16 * math.prod(start.shape)
+    basis = max(3, min(BASIS, BASIS_BYTES // size))
+    x = start / length(start)
+    best = Pair(0.0, x, apply(x))
+    for _ in range(restarts):
+        x = _lanczos(lambda v: apply_adjoint(apply(v)), x, basis)
+        y = apply(x)
+        gain = length(y)
+        if gain <= best.gain:
+            break
+        converged = gain <= best.gain * (1 + rtol)
+        best = Pair(gain, x, y)
+        if converged or gain >= enough:
+            break
+    return best
+
+
+def _lanczos(gram: Callable[[Array], Array], x: Array, steps: int) -> Array:
+    """The unit vector that a Krylov space of `steps` dimensions offers for the top."""
+    basis = [x]
+    projected = np.zeros((steps, steps))
+    for j in range(steps):
+        v = gram(basis[j])
+        for _ in range(2):  # twice is enough to stay orthogonal
+            for i, q in enumerate(basis):
+                along = _dot(q, v)
+                v = v - along * q
+                if i == j:
+                    projected[j, j] += complex(along).real
+        rest = length(v)
+        if j + 1 == steps or rest <= 1e-14 * abs(projected[0, 0]):
+            break
+        projected[j, j + 1] = projected[j + 1, j] = rest
+        basis.append(v / rest)
+    size = len(basis)
+    weights = np.linalg.eigh(projected[:size, :size])[1][:, -1]
+    found = 0.0
+    for c, q in zip(weights, basis):
+        found = found + float(c) * q
+    return found / length(found)
+
+
+def _dot(a: Array, b: Array) -> Array:
+    xp = namespace(a)
+    return xp.vecdot(xp.reshape(a, (-1,)), xp.reshape(b, (-1,)))
+
+
+def length(x: Array) -> float:
+    return math.sqrt(complex(_dot(x, x)).real)

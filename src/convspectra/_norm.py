@@ -1,0 +1,190 @@
+"""The operator norm of a layer, between two ends that hold."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._array import (
+    Array,
+    adjoint,
+    are_definite,
+    is_complex,
+    like,
+    looking_at_numbers,
+    namespace,
+    to_double,
+    with_gradient,
+)
+from ._certify import UNIT, norm_on_any_torus, norm_on_torus
+from ._dense import group_matrices, matrix_shape
+from ._geometry import Geometry
+from ._iterate import Operator, Pair, operator_of
+from ._stencil import Stencil, embedding, stencil_of
+from ._symbol import taps_of
+from ._witness import (
+    attained,
+    pair_derivative,
+    peak_derivative,
+    stretched,
+)
+
+MATRIX_LIMIT = 2**22  # entries of the matrix that is factorized to close an interval
+
+
+@dataclass(frozen=True, slots=True)
+class NormBounds:
+    """Two ends with the norm of the layer between them; see `operator_norm`.
+
+    Attributes
+    ----------
+    lower : scalar
+        Attained: some input is stretched that much.
+    upper : scalar
+        Certified: no input is stretched more. Differentiable in torch and JAX.
+    method : {"frequencies", "matrix", "embedding", "supremum"}
+        How the upper end was certified.
+    grid : tuple of int, or None
+        The input size that this holds for; None for every size.
+    """
+
+    lower: Any
+    upper: Any
+    method: str
+    grid: tuple[int, ...] | None
+
+    @property
+    def gap(self) -> float:
+        """How far the ends are apart: upper / lower - 1."""
+        lower, upper = float(self.lower), float(self.upper)
+        if lower == 0:
+            return 0.0 if upper == 0 else math.inf
+        return upper / lower - 1
+
+
+def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> NormBounds:
+    """The largest factor by which the layer stretches an input, between two ends.
+
+    Parameters
+    ----------
+    weight : array, shape (out, in / groups, *kernel)
+        (in, out / groups, *kernel) for a transposed layer.
+    geometry : Geometry
+        With grid None the norm is the supremum over every input size (of the sizes
+        that the stride divides, if the boundary is circular).
+    rtol : float
+        How close the ends are to be, wherever both can be: `upper / lower - 1 <= rtol`.
+
+    Returns
+    -------
+    NormBounds
+        `lower <= norm <= upper`, rounding included, by one of these methods:
+
+        "frequencies" : circular boundary, block diagonal. The ends meet to `rtol`.
+        "matrix" : any other layer whose matrix has at most 2**22 entries per group.
+            The ends meet to `rtol`.
+        "embedding" : other layers. The upper end is that of a circular layer which
+            holds this one as a block; the lower end is attained on the layer itself.
+        "supremum" : grid None. With zero padding or a circular boundary the ends meet
+            to `rtol`; with reflect and replicate the upper end is that times what the
+            padding can add on the smallest grid.
+
+        The ends are double-precision scalars of the array's library (single in JAX
+        without x64, rounded outward).
+
+    Examples
+    --------
+    >>> kernel = np.array([[[1.0, -1.0, 1.0]]])
+    >>> found = operator_norm(kernel, Geometry(grid=3, boundary="zeros"))
+    >>> round(float(found.upper), 3), found.method
+    (2.414, 'matrix')
+    """
+    stencil = stencil_of(weight, geometry)
+    if not 0 < rtol < 1:
+        raise ValueError(f"`rtol` must be between 0 and 1, got {rtol!r}.")
+    gradient, lower, upper = looking_at_numbers(
+        lambda numbers: _bounds(numbers, stencil, rtol), weight, arrays=1, scalars=2
+    )
+    return NormBounds(
+        lower=lower,
+        upper=with_gradient(upper, gradient, weight),
+        method=_method(stencil),
+        grid=None if stencil.axes is None else geometry.on(len(stencil.kernel)).grid,
+    )
+
+
+def _method(stencil: Stencil) -> str:
+    if stencil.axes is None:
+        return "supremum"
+    if stencil.is_torus:
+        return "frequencies"
+    return "matrix" if math.prod(matrix_shape(stencil)) <= MATRIX_LIMIT else "embedding"
+
+
+def _bounds(weight: Array, stencil: Stencil, rtol: float) -> tuple[Array, float, float]:
+    """The derivative of the upper end, and both ends."""
+    method, double = _method(stencil), to_double(weight)
+    if method == "matrix":
+        return _by_matrix(weight, operator_of(double, stencil), rtol)
+    torus, factor = embedding(stencil)
+    taps, real = taps_of(double, torus), not is_complex(weight)
+    if method == "supremum":
+        peak = norm_on_any_torus(taps, real=real, rtol=rtol)
+    else:
+        peak = norm_on_torus(taps, torus.rows, real=real, rtol=rtol)
+    lower, upper = peak.lower, peak.upper
+    if method == "embedding":
+        operator = operator_of(double, stencil)
+        lower = attained_end(operator, attained(operator, taps, peak, rtol=rtol / 10))
+    if factor > 1:
+        upper *= factor * (1 + 4 * UNIT)
+    return factor * peak_derivative(taps, peak, weight), lower, upper
+
+
+def _by_matrix(
+    weight: Array, operator: Operator, rtol: float
+) -> tuple[Array, float, float]:
+    """Lanczos for the lower end, a factorization of the matrix for the upper one."""
+    xp, stencil = namespace(weight), operator.stencil
+    pair = attained(operator, None, None, rtol=rtol / 10)
+    matrices = group_matrices(to_double(weight), stencil)
+    rows, columns = matrix_shape(stencil)
+    matrices = matrices if rows <= columns else adjoint(matrices)
+    gram = xp.matmul(matrices, adjoint(matrices))
+    lost = 8 * UNIT * (rows + columns + 20) * min(rows, columns)
+    slack = max(0.75 * rtol, 4 * lost)
+    eye = like(gram, np.eye(min(rows, columns)))
+    level = pair.gain * (1 + slack) + rounding(operator)
+    while level and not are_definite(level**2 * eye - gram).all():
+        pair = _top_of_matrix(operator, gram)
+        level = pair.gain * (1 + slack) + rounding(operator)
+    upper = level * (1 + lost) + rounding(operator)
+    return pair_derivative(operator, pair, weight), attained_end(operator, pair), upper
+
+
+def _top_of_matrix(operator: Operator, gram: Array) -> Pair:
+    """The top singular pair by an eigendecomposition, where Lanczos has missed it."""
+    xp, stencil = namespace(gram), operator.stencil
+    values, vectors = xp.linalg.eigh(gram)
+    group = int(xp.argmax(values[:, -1]))
+    rows, columns = matrix_shape(stencil)
+    wide = rows <= columns
+    shape = (stencil.out, *stencil.rows) if wide else (stencil.into, *stencil.columns)
+    here = like(gram, np.arange(stencil.groups).reshape(-1, 1) == group)
+    top = xp.reshape(here * vectors[group, :, -1][None, :], (stencil.groups, *shape))
+    return stretched(operator, operator.apply_adjoint(top) if wide else top)
+
+
+def attained_end(operator: Operator, pair: Pair) -> float:
+    """The gain of a pair, less what rounding may have added to it."""
+    sizes = math.prod(pair.x.shape) + math.prod(pair.y.shape)
+    return max(pair.gain * (1 - 4 * UNIT * sizes) - rounding(operator), 0.0)
+
+
+def rounding(operator: Operator) -> float:
+    """What rounding may add to the layer's answer to an input of length 1."""
+    xp, stencil = namespace(operator.taps), operator.stencil
+    sums = xp.sum(xp.abs(operator.taps), axis=0)
+    size = math.sqrt(float(xp.sum(sums**2)) * math.prod(1 + p for p in stencil.padded))
+    return 8 * UNIT * (stencil.taps * stencil.into + 2) * size

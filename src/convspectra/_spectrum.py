@@ -1,0 +1,148 @@
+"""Every singular value of a layer, and what is read off them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._array import Array, indices_like, is_complex, like, namespace, svdvals, widen
+from ._dense import DENSE_LIMIT, group_matrices, matrix_shape
+from ._geometry import Geometry
+from ._stencil import Stencil, stencil_of
+from ._symbol import chunks, frequencies_of, phase_like, symbol, taps_of
+
+
+def singular_values(weight: Array, geometry: Geometry) -> Array:
+    """Every singular value of the layer, exactly.
+
+    Parameters
+    ----------
+    weight : array, shape (out, in / groups, *kernel)
+        (in, out / groups, *kernel) for a transposed layer.
+    geometry : Geometry
+
+    Returns
+    -------
+    array, shape (*frequencies, groups, min(out / groups, prod(stride) * in / groups))
+        Real, non-negative, descending along the last axis, in single precision for
+        half and single weights. The frequencies are the output grid (the grid, for a
+        transposed layer), and are not sorted: a value's position says which frequency
+        it belongs to. Where the Fourier basis does not make the layer block diagonal
+        (other boundaries, a stride that does not divide the grid, circular padding
+        that repeats rows) there are no frequencies, and the shape is (groups, count).
+
+    Raises
+    ------
+    ValueError
+        If the layer is not block diagonal and its matrix has more than 2**24 entries.
+
+    Examples
+    --------
+    >>> kernel = np.array([[[1.0, -1.0, 1.0]]])
+    >>> singular_values(kernel, Geometry(grid=4)).ravel()
+    array([1., 1., 3., 1.])
+    """
+    stencil = stencil_of(weight, geometry)
+    weight = widen(weight)
+    if stencil.is_torus:
+        return _by_frequency(weight, stencil)
+    rows, columns = matrix_shape(stencil)
+    if rows * columns * stencil.groups > DENSE_LIMIT:
+        raise ValueError(
+            "All values of a layer that is not block diagonal come from its matrix, "
+            f"which must have at most {DENSE_LIMIT} entries, got {stencil.groups} x "
+            f"{rows} x {columns}. Take `operator_norm(weight, geometry)` for the norm, "
+            "or `singular_values(weight, geometry.torus(weight.shape[2:]))` for the "
+            "values of the circular layer that stands in for it."
+        )
+    return svdvals(group_matrices(weight, stencil))
+
+
+def _by_frequency(weight: Array, stencil: Stencil) -> Array:
+    xp = namespace(weight)
+    taps = taps_of(weight, stencil)
+    kept = frequencies_of(taps, stencil.rows, real=not is_complex(weight))
+    values = xp.concat(
+        [
+            svdvals(symbol(taps, phase_like(taps, kept.points[part], kept.parts)))
+            for part in chunks(taps, len(kept))
+        ],
+        axis=0,
+    )  # (frequencies kept, groups, min(out, columns))
+    aliases = int(np.prod(stencil.stride))
+    missing = min(stencil.out, aliases * stencil.into) - values.shape[-1]
+    if missing:  # the phases that no tap meets
+        zeros = like(values, np.zeros((*values.shape[:-1], missing)))
+        values = xp.concat([values, zeros], axis=-1)
+    place = indices_like(values, kept.place.reshape(-1))
+    full = xp.take(values, place, axis=0)
+    return xp.reshape(full, (*stencil.rows, *values.shape[1:]))
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a set of singular values says at a glance; see `summarize`."""
+
+    count: int
+    largest: Any
+    smallest: Any
+    rank: Any
+    stable_rank: Any
+    effective_rank: Any
+    condition: Any
+    log_volume: Any
+
+
+def summarize(values: Array, *, rtol: float | None = None) -> Summary:
+    """Read the usual numbers off the singular values of a layer.
+
+    Parameters
+    ----------
+    values : array, any shape
+        As `singular_values` gives them.
+    rtol : float, optional
+        Values up to `rtol` times the largest count as zero for the rank; by default
+        the machine precision times the number of values, as NumPy's `matrix_rank`.
+
+    Returns
+    -------
+    Summary
+        count : how many values there are;
+        largest, smallest : the norm, and what the worst input is shrunk to;
+        rank : values above the tolerance;
+        stable_rank : sum of squares over the largest square;
+        effective_rank : exp of the entropy of the values' shares of their sum;
+        condition : largest over smallest, infinite if the smallest is zero;
+        log_volume : sum of the logarithms, the log-determinant of a square layer.
+        Zero values leave stable and effective rank at 0 and log_volume at -infinity.
+    """
+    xp = namespace(values)
+    flat = xp.reshape(values, (-1,))
+    count = flat.shape[0]
+    largest, smallest = xp.max(flat), xp.min(flat)
+    if rtol is None:
+        rtol = float(xp.finfo(flat.dtype).eps) * count
+    one = xp.ones_like(largest)
+    scaled = flat / xp.where(largest > 0, largest, one)
+    total = xp.sum(scaled)
+    shares = scaled / xp.where(total > 0, total, one)
+    safe = xp.where(shares > 0, shares, xp.ones_like(shares))
+    entropy = -xp.sum(shares * xp.log(safe))
+    return Summary(
+        count=count,
+        largest=largest,
+        smallest=smallest,
+        rank=xp.count_nonzero(flat > rtol * largest),
+        stable_rank=xp.sum(scaled * scaled),
+        effective_rank=xp.where(largest > 0, xp.exp(entropy), xp.zeros_like(entropy)),
+        condition=xp.where(
+            smallest > 0,
+            largest / xp.where(smallest > 0, smallest, one),
+            one * float("inf"),
+        ),
+        log_volume=xp.where(
+            smallest > 0,
+            xp.sum(xp.log(xp.where(flat > 0, flat, xp.ones_like(flat)))),
+            -one * float("inf"),
+        ),
+    )

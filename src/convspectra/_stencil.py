@@ -1,0 +1,172 @@
+"""A geometry met by a kernel: everything that the numerics need to know of a layer."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ._array import Array, check_weight
+from ._geometry import Axis, Geometry
+
+
+@dataclass(frozen=True, slots=True)
+class Stencil:
+    """The convolution of a layer; for a transposed layer, the one it transposes.
+
+    With row r, tap t and column j on an axis, j = stride * r + dilation * t - before.
+    """
+
+    groups: int
+    out: int  # channels per group that the rows stand for
+    into: int  # channels per group that the columns stand for
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    axes: tuple[Axis, ...] | None  # None: every grid at once
+    boundary: str
+    transposed: bool
+    padded: tuple[int, ...]  # sites of padding on both sides, at most
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        return tuple(axis.rows for axis in self._axes)
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        return tuple(axis.columns for axis in self._axes)
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        return tuple(axis.before for axis in self._axes)
+
+    @property
+    def taps(self) -> int:
+        return math.prod(self.kernel)
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """How many columns the kernel spans on each axis."""
+        return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation))
+
+    @property
+    def is_torus(self) -> bool:
+        """Whether the Fourier basis makes the layer block diagonal."""
+        if self.axes is None:
+            return False
+        sides = zip(self.axes, self.stride)
+        return self.boundary == "circular" and all(
+            a.rows * s == a.columns for a, s in sides
+        )
+
+    @property
+    def _axes(self) -> tuple[Axis, ...]:
+        if self.axes is None:
+            raise ValueError(
+                "A grid is needed here, got grid None. State the input size, or call "
+                "`operator_norm`, which bounds every size at once."
+            )
+        return self.axes
+
+
+def stencil_of(weight: Array, geometry: Geometry) -> Stencil:
+    """Check `weight` and `geometry` against each other and join them."""
+    if not isinstance(geometry, Geometry):
+        raise TypeError(
+            f"`geometry` must be a Geometry, got {type(geometry).__name__}. Build it "
+            "by `Geometry(grid=...)`."
+        )
+    check_weight(weight)
+    shape = tuple(weight.shape)
+    if len(shape) < 3:
+        raise ValueError(
+            "`weight` must have the axes (out, in / groups, *kernel), got shape "
+            f"{shape}. A matrix is a kernel of one tap: `weight[:, :, None]`."
+        )
+    if 0 in shape:
+        raise ValueError(f"`weight` must not be empty, got shape {shape}.")
+    if shape[0] % geometry.groups:
+        name = "in" if geometry.transposed else "out"
+        raise ValueError(
+            f"`groups` must divide the {name} channels, the first axis of `weight`, "
+            f"got {geometry.groups} groups for shape {shape}."
+        )
+    full, kernel = geometry.on(len(shape) - 2), shape[2:]
+    if full.padding == "same":
+        padded = tuple(d * (k - 1) for k, d in zip(kernel, full.dilation))
+    else:
+        padded = tuple(map(sum, full.padding))
+    return Stencil(
+        groups=full.groups,
+        out=shape[0] // full.groups,
+        into=shape[1],
+        kernel=kernel,
+        stride=full.stride,
+        dilation=full.dilation,
+        axes=None if full.grid is None else full.meet(kernel),
+        boundary=full.boundary,
+        transposed=full.transposed,
+        padded=padded,
+    )
+
+
+def columns_read(stencil: Stencil, axis: int) -> np.ndarray:
+    """The columns that rows read, in the order of the sites; -1 where a zero is read.
+
+    Row r and tap t read entry stride * r + dilation * t.
+    """
+    n, rows, before = stencil.axes[axis]
+    extent = (rows - 1) * stencil.stride[axis] + stencil.reach[axis]
+    site = np.arange(-before, extent - before)
+    if stencil.boundary == "zeros":
+        return np.where((site >= 0) & (site < n), site, -1)
+    if stencil.boundary == "replicate":
+        return np.clip(site, 0, n - 1)
+    if stencil.boundary == "circular":
+        return site % n
+    turn = site % max(2 * n - 2, 1)  # reflect: there and back again
+    return np.minimum(turn, 2 * n - 2 - turn)
+
+
+def embedding(stencil: Stencil) -> tuple[Stencil, float]:
+    """A torus and a factor: the layer's norm is at most factor times the torus's norm.
+
+    On a torus so wide that the kernel meets no site twice the layer is a block of the
+    circular one, after an extension of its input that repeats no site more than
+    factor^2 times. For every grid at once the torus has no grid either.
+    """
+    axes, repeats = [], 1
+    for a in range(len(stencil.kernel)):
+        if stencil.axes is None:
+            repeats *= _repeats_on_any_grid(stencil, a)
+        else:
+            axis, times = _embedded_axis(stencil, a)
+            axes.append(axis)
+            repeats *= times
+    found = tuple(axes) if stencil.axes is not None else None
+    return replace(stencil, axes=found, boundary="circular"), math.sqrt(repeats)
+
+
+def _embedded_axis(stencil: Stencil, axis: int) -> tuple[Axis, int]:
+    n, rows, before = stencil.axes[axis]
+    s = stencil.stride[axis]
+    if stencil.boundary == "circular" and n % s == 0:
+        return Axis(n, n // s, before), -(-rows * s // n)
+    if stencil.boundary == "zeros":
+        wide, times = n + stencil.reach[axis] - 1, 1
+    else:
+        read = columns_read(stencil, axis)
+        wide, times = len(read), int(np.bincount(read).max())
+    return Axis(-(-wide // s) * s, -(-wide // s), before), times
+
+
+def _repeats_on_any_grid(stencil: Stencil, axis: int) -> int:
+    padded = stencil.padded[axis]
+    if stencil.boundary in ("reflect", "replicate"):
+        return 1 + padded  # on a grid of one site
+    slack = padded - stencil.reach[axis] + stencil.stride[axis]
+    if stencil.boundary == "circular" and slack >= stencil.stride[axis]:
+        raise ValueError(
+            f"Circular padding of {padded} sites reads input sites more often than "
+            "others, so no bound holds for every grid. State the grid."
+        )
+    return 1
