@@ -2,8 +2,13 @@
 
 from ._dense import dense_matrix as dense_matrix
 from ._geometry import Geometry as Geometry
+from ._layer import Layer as Layer
 from ._norm import NormBounds as NormBounds
 from ._norm import operator_norm as operator_norm
+from ._project import Projection as Projection
+from ._project import clip as clip
+from ._project import project as project
+from ._project import scale_to as scale_to
 from ._spectrum import Summary as Summary
 from ._spectrum import singular_values as singular_values
 from ._spectrum import summarize as summarize

@@ -142,16 +142,22 @@ def numbers(weight: Array) -> Array:
 
 
 def looking_at_numbers(
-    f: Callable[[Array], tuple[Any, ...]], weight: Array, *, arrays: int, scalars: int
+    f: Callable[[Array], tuple[Any, ...]],
+    weight: Array,
+    *,
+    arrays: int,
+    scalars: tuple[int, ...] = (),
 ) -> tuple[Any, ...]:
-    """Call `f` on the numbers of `weight`, also under JAX's transformations.
+    """Call `f` on the plain numbers of `weight`, also under JAX's transformations.
 
     Parameters
     ----------
     f : function
-        From plain numbers to a tuple of `arrays` arrays, shaped and typed like
-        `weight`, and then `scalars` real numbers, of which the last is rounded up and
-        the others down where JAX has no double precision.
+        From an array of numbers to a tuple: `arrays` arrays shaped and typed like it,
+        and then real numbers.
+    scalars : tuple of {-1, 0, 1}
+        For each of these numbers whether it may be rounded down, either way or up, where
+        JAX has no double precision.
     """
     if not array_api_compat.is_jax_array(weight):
         found = f(numbers(weight))
@@ -159,18 +165,27 @@ def looking_at_numbers(
     import jax
 
     weight = jax.lax.stop_gradient(weight)
-    scalar = jax.dtypes.canonicalize_dtype(np.float64)
-    shapes = (jax.ShapeDtypeStruct(weight.shape, weight.dtype),) * arrays
-    shapes += (jax.ShapeDtypeStruct((), scalar),) * scalars
+    real = jax.dtypes.canonicalize_dtype(np.float64)
 
     def on_host(values: Any) -> tuple[np.ndarray, ...]:
         found = f(np.asarray(values))
-        dtypes = [shape.dtype for shape in shapes]
-        return tuple(np.asarray(x, dtype=d) for x, d in zip(found, dtypes))
+        rounded = [_rounded(x, real, way) for x, way in zip(found[arrays:], scalars)]
+        return *found[:arrays], *rounded
 
-    if is_traced(weight):
-        return tuple(jax.pure_callback(on_host, shapes, weight, vmap_method="sequential"))
-    return tuple(jax.numpy.asarray(x) for x in on_host(weight))
+    if not is_traced(weight):
+        return tuple(jax.numpy.asarray(x) for x in on_host(weight))
+    shapes = [jax.ShapeDtypeStruct(weight.shape, weight.dtype)] * arrays
+    shapes += [jax.ShapeDtypeStruct((), real)] * len(scalars)
+    found = jax.pure_callback(on_host, tuple(shapes), weight, vmap_method="sequential")
+    return tuple(found)
+
+
+def _rounded(value: float, dtype: np.dtype, way: int) -> np.ndarray:
+    """`value` in `dtype`, not above it for way -1 and not below it for way 1."""
+    near = np.asarray(value, dtype=dtype)
+    if way * (float(near) - value) < 0:
+        near = np.nextafter(near, np.asarray(way * np.inf, dtype=dtype))
+    return near
 
 
 def scalar_like(weight: Array, value: float) -> Any:

@@ -63,7 +63,7 @@ def group_matrices(weight: Array, stencil: Stencil) -> Array:
     flat = xp.reshape(weight, (stencil.groups, stencil.out, stencil.into, -1))
     matrices = 0.0
     for t, tap in enumerate(itertools.product(*map(range, stencil.kernel))):
-        reads = like(weight, _reads(stencil, tap))[None, None, :, None, :]
+        reads = like(weight, tap_reads(stencil, tap))[None, None, :, None, :]
         matrices = matrices + flat[:, :, None, :, t, None] * reads
     return xp.reshape(matrices, (stencil.groups, *matrix_shape(stencil)))
 
@@ -74,7 +74,7 @@ def matrix_shape(stencil: Stencil) -> tuple[int, int]:
     return stencil.out * rows, stencil.into * columns
 
 
-def _reads(stencil: Stencil, tap: tuple[int, ...]) -> np.ndarray:
+def tap_reads(stencil: Stencil, tap: tuple[int, ...]) -> np.ndarray:
     """Which column site each row site reads through `tap`, as zeros and ones."""
     reads = np.ones((1, 1))
     for axis, t in enumerate(tap):

@@ -104,17 +104,17 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
     if not 0 < rtol < 1:
         raise ValueError(f"`rtol` must be between 0 and 1, got {rtol!r}.")
     gradient, lower, upper = looking_at_numbers(
-        lambda numbers: _bounds(numbers, stencil, rtol), weight, arrays=1, scalars=2
+        lambda numbers: bounds(numbers, stencil, rtol), weight, arrays=1, scalars=(-1, 1)
     )
     return NormBounds(
         lower=lower,
         upper=with_gradient(upper, gradient, weight),
-        method=_method(stencil),
+        method=method_of(stencil),
         grid=None if stencil.axes is None else geometry.on(len(stencil.kernel)).grid,
     )
 
 
-def _method(stencil: Stencil) -> str:
+def method_of(stencil: Stencil) -> str:
     if stencil.axes is None:
         return "supremum"
     if stencil.is_torus:
@@ -122,9 +122,9 @@ def _method(stencil: Stencil) -> str:
     return "matrix" if math.prod(matrix_shape(stencil)) <= MATRIX_LIMIT else "embedding"
 
 
-def _bounds(weight: Array, stencil: Stencil, rtol: float) -> tuple[Array, float, float]:
+def bounds(weight: Array, stencil: Stencil, rtol: float) -> tuple[Array, float, float]:
     """The derivative of the upper end, and both ends."""
-    method, double = _method(stencil), to_double(weight)
+    method, double = method_of(stencil), to_double(weight)
     if method == "matrix":
         return _by_matrix(weight, operator_of(double, stencil), rtol)
     torus, factor = embedding(stencil)

@@ -1,0 +1,157 @@
+"""A layer as a linear map from kernels to the blocks that carry its norm, and back.
+
+A kernel is flat here: (taps, groups * out * into), complex also for real layers. Blocks
+are (count, groups, rows, columns): the matrices of the frequencies of a torus, or the
+one matrix of the layer. Under the weights of the blocks, `fold` is the adjoint of `of`.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ._array import (
+    Array,
+    indices_like,
+    is_complex,
+    like,
+    namespace,
+    to_complex,
+    to_numpy,
+)
+from ._dense import matrix_shape, tap_reads
+from ._stencil import Stencil
+from ._symbol import (
+    Taps,
+    chunks,
+    fold_back,
+    frequencies_of,
+    phase_like,
+    symbol,
+    taps_of,
+    to_kernel,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TorusBlocks:
+    """One block for each frequency, one of every conjugate pair if the layer is real."""
+
+    taps: Taps
+    phase: Array  # (count, taps)
+    weights: np.ndarray  # (count,), they add up to 1
+    merged: np.ndarray  # (taps,) how many taps fall on the same site of the torus
+    real: bool
+
+    @property
+    def start(self) -> Array:
+        return self.taps.weight
+
+    @property
+    def stretch(self) -> float:
+        """The norm of `fold` after `of`."""
+        return float(self.merged.max())
+
+    def of(self, kernel: Array, which: np.ndarray) -> Array:
+        return symbol(replace(self.taps, weight=kernel), self._rows(which))
+
+    def fold(self, blocks: Array, which: np.ndarray) -> Array:
+        xp = namespace(blocks)
+        weights = like(blocks, self.weights[which])[:, None, None, None]
+        flat = fold_back(blocks * weights, self.taps, self._rows(which))
+        return to_complex(xp.real(flat)) if self.real else flat
+
+    def parts(self) -> list[np.ndarray]:
+        """The numbers of all blocks, in portions that fit the working set."""
+        count = len(self.weights)
+        return [np.arange(count)[part] for part in chunks(self.taps, count)]
+
+    def kernel(self, flat: Array, weight: Array) -> Array:
+        return to_kernel(flat, self.taps, weight)
+
+    def _rows(self, which: np.ndarray) -> Array:
+        return namespace(self.phase).take(
+            self.phase, indices_like(self.phase, which), axis=0
+        )
+
+
+def torus_blocks(weight: Array, stencil: Stencil) -> TorusBlocks:
+    """The blocks of a layer that is on a torus."""
+    taps, real = taps_of(weight, stencil), not is_complex(weight)
+    kept = frequencies_of(taps, stencil.rows, real=real)
+    place = np.concatenate(
+        [
+            np.repeat(taps.residues, [p.stop - p.start for p in taps.phases], axis=0),
+            taps.shifts % stencil.rows,
+        ],
+        axis=1,
+    )
+    _, site, count = np.unique(place, axis=0, return_inverse=True, return_counts=True)
+    return TorusBlocks(
+        taps=taps,
+        phase=phase_like(taps, kept.points, kept.parts),
+        weights=kept.stands_for / kept.stands_for.sum(),
+        merged=count[site.reshape(-1)],
+        real=real,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatrixBlocks:
+    """The matrix of the layer as its one block, groups apart."""
+
+    stencil: Stencil
+    start: Array
+    reads: Array  # (taps, row sites * column sites), zeros and ones
+    weights: np.ndarray  # (1,)
+    real: bool
+
+    @property
+    def stretch(self) -> float:
+        """The norm of `fold` after `of`."""
+        reads = to_numpy(namespace(self.reads).real(self.reads))
+        return float(self.weights[0] * np.linalg.norm(reads, 2) ** 2)
+
+    def of(self, kernel: Array, which: np.ndarray) -> Array:
+        xp, s = namespace(kernel), self.stencil
+        sites = xp.matmul(xp.matrix_transpose(kernel), self.reads)
+        shape = (s.groups, s.out, s.into, math.prod(s.rows), math.prod(s.columns))
+        apart = xp.permute_dims(xp.reshape(sites, shape), (0, 1, 3, 2, 4))
+        return xp.reshape(apart, (1, s.groups, *matrix_shape(s)))[: len(which), ...]
+
+    def fold(self, blocks: Array, which: np.ndarray) -> Array:
+        if not len(which):
+            return 0 * self.start
+        xp, s = namespace(blocks), self.stencil
+        shape = (s.groups, s.out, math.prod(s.rows), s.into, math.prod(s.columns))
+        sites = xp.permute_dims(xp.reshape(blocks, shape), (0, 1, 3, 2, 4))
+        flat = xp.reshape(sites, (-1, self.reads.shape[1]))
+        found = xp.matmul(self.reads, xp.matrix_transpose(flat)) * float(self.weights[0])
+        return to_complex(xp.real(found)) if self.real else found
+
+    def parts(self) -> list[np.ndarray]:
+        return [np.arange(1)]
+
+    def kernel(self, flat: Array, weight: Array) -> Array:
+        xp = namespace(flat)
+        moved = xp.reshape(xp.matrix_transpose(flat), weight.shape)
+        return xp.astype(xp.real(moved) if self.real else moved, weight.dtype)
+
+
+def matrix_blocks(weight: Array, stencil: Stencil) -> MatrixBlocks:
+    """The block of any layer whose matrix can be built."""
+    xp = namespace(weight)
+    start = xp.matrix_transpose(xp.reshape(to_complex(weight), (-1, stencil.taps)))
+    taps = itertools.product(*map(range, stencil.kernel))
+    reads = np.stack([tap_reads(stencil, tap).reshape(-1) for tap in taps])
+    return MatrixBlocks(
+        stencil=stencil,
+        start=start,
+        reads=like(start, reads),
+        weights=np.array([1 / math.prod(stencil.rows)]),
+        real=not is_complex(weight),
+    )
+
+
+Blocks = TorusBlocks | MatrixBlocks

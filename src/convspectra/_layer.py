@@ -1,0 +1,48 @@
+"""A named layer: a kernel and its geometry, checked against each other."""
+
+from dataclasses import dataclass
+
+from ._array import Array, namespace
+from ._geometry import Geometry
+from ._stencil import stencil_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """A convolution with a name.
+
+    Parameters
+    ----------
+    name : str
+    weight : array, shape (out, in / groups, *kernel)
+        (in, out / groups, *kernel) for a transposed layer: PyTorch's layouts.
+    geometry : Geometry
+        May leave the number of axes open; the layer's has the kernel's.
+    """
+
+    name: str
+    weight: Array
+    geometry: Geometry
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TypeError(f"`name` must be a string, got {self.name!r}.")
+        stencil = stencil_of(self.weight, self.geometry)
+        spread = self.geometry.on(len(stencil.kernel))
+        object.__setattr__(self, "geometry", spread)
+
+    @classmethod
+    def from_oihw(cls, name: str, weight: Array, geometry: Geometry) -> "Layer":
+        """From the layout of PyTorch and ONNX: channels first, (out, in, *kernel)."""
+        return cls(name, weight, geometry)
+
+    @classmethod
+    def from_hwio(cls, name: str, weight: Array, geometry: Geometry) -> "Layer":
+        """From the layout of Keras, TensorFlow and Flax: (*kernel, in, out).
+
+        For a transposed layer that layout is (*kernel, out, in).
+        """
+        if not hasattr(weight, "ndim") or weight.ndim < 3:
+            return cls(name, weight, geometry)  # which says what is wrong with it
+        axes = (weight.ndim - 1, weight.ndim - 2, *range(weight.ndim - 2))
+        return cls(name, namespace(weight).permute_dims(weight, axes), geometry)

@@ -1,0 +1,230 @@
+"""The nearest kernel whose blocks all have norm at most c: a convex problem.
+
+    minimize |K - K0|^2 / 2   over kernels K with   |A K (f)| <= c for every block f
+
+A takes a kernel to its blocks. The dual is a minimum over blocks L,
+
+    |K0 - A* L|^2 / 2 + c * (mean over the blocks of the nuclear norm of L),
+
+and K = K0 - A* L. Every round takes one Hermitian eigendecomposition per block, to
+shrink the singular values of Y = A K + L / rho by c; one round from L = 0 is the
+clipping of the paper. What makes it fast is the step: not along the gradient, but a
+Newton step on the augmented Lagrangian, by conjugate gradients in the small space of
+kernels, with the derivative of the shrinking known in closed form. The dual moves along
+the same linearization. Blocks in which nothing exceeds c are only tested, by a Cholesky
+factor, and not stored.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._array import Array, adjoint, are_definite, indices_like, like, namespace, to_numpy
+from ._blocks import Blocks
+
+RHO = 10.0  # first weight of the penalty, by experiment as the other constants
+RHO_LEAST = 0.1
+GROWTH, GROWTH_LEAST = 2.0, 1.2
+FORCING, FORCING_LEAST = 0.05, 0.01  # relative residual of the Newton equations
+SETTLED = 0.1
+CG_STEPS = 100
+PATIENCE = 3  # rounds without progress before going back to the last good point
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nearest:
+    """A kernel inside the ball, and how far from the nearest it can be at most."""
+
+    kernel: Array  # flat, as `Blocks` has it
+    dual: float  # no kernel inside has |K - K0|^2 / 2 below this
+    rounds: int
+
+
+def nearest(blocks: Blocks, c: float, *, rtol: float, max_rounds: int) -> Nearest:
+    """Stop when |K - K0|^2 / 2 is within `rtol` of its least value, relatively."""
+    search = _Newton(blocks, c)
+    for rounds in range(1, max_rounds + 1):
+        step = search.shrink()
+        if search.primal - search.dual <= rtol * search.primal:
+            break
+        search.advance(step)
+    return Nearest(search.best, max(search.dual, 0.0), rounds)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shrunk:
+    """Y = W V^H with W = U S, its singular values shrunk by c, for the blocks `which`."""
+
+    which: np.ndarray
+    w: Array
+    v: Array
+    s: Array
+    h: Array  # (1 - c / s)+, so that W h V^H is what exceeds c
+    excess: Array
+    change: Array  # excess - L / rho
+    folded: Array  # rho * A* excess: the dual's kernel
+    gap: float
+
+
+class _Newton:
+    """The state of the iteration: kernel, dual blocks and what is known of the optimum."""
+
+    def __init__(self, blocks: Blocks, c: float) -> None:
+        self.blocks, self.c = blocks, c
+        self.rho = RHO / blocks.stretch
+        self.kernel = blocks.start
+        shape = blocks.of(self.kernel, np.arange(1)).shape
+        self.wide = shape[-2] < shape[-1]
+        self.side = min(shape[-2:])
+        self.held = np.arange(0)  # blocks with a dual that is not zero
+        self.dual_blocks = self._of(self.kernel, self.held)
+        self.best, self.primal, self.dual = 0 * self.kernel, math.inf, 0.0
+        self.growth, self.forcing = GROWTH, FORCING
+        self.reference, self.patience = math.inf, PATIENCE
+        self.saved = (self.kernel, self.dual_blocks, self.held, self.rho)
+
+    def shrink(self) -> _Shrunk:
+        """The one eigendecomposition of a round; primal and dual values follow from it."""
+        xp, c, start = namespace(self.kernel), self.c, self.blocks.start
+        joined = self._joining()
+        which = np.concatenate([self.held, joined])
+        y = self._of(self.kernel, which)
+        none = xp.zeros_like(y[self.held.size :, ...])
+        before = xp.concat([self.dual_blocks / self.rho, none], axis=0)
+        y = y + before
+        squares, v = xp.linalg.eigh(xp.matmul(adjoint(y), y))
+        s = xp.sqrt(xp.clip(squares, min=1e-300))
+        h = xp.clip(1 - c / s, min=0.0)
+        w = xp.matmul(y, v)
+        excess = xp.matmul(w * h[..., None, :], adjoint(v))
+        folded = self._fold(excess, which) * self.rho
+        change = excess - before
+        bound = self._bound(s, change)
+        inside = self.kernel * min(1.0, c / bound)
+        primal = _square(inside - start) / 2
+        weights = like(s, self.blocks.weights[which])[:, None, None]
+        nuclear = self.rho * float(xp.sum(weights * s * h))
+        dual = _dot(folded, start) - _square(folded) / 2 - c * nuclear
+        if primal < self.primal:
+            self.primal, self.best = primal, inside
+        self.dual = max(self.dual, dual)
+        return _Shrunk(which, w, v, s, h, excess, change, folded, primal - dual)
+
+    def advance(self, at: _Shrunk) -> None:
+        """One Newton step; rho grows while that pays, and falls back if it does not."""
+        xp = namespace(self.kernel)
+        residual = self.blocks.start - self.kernel - at.folded
+        weights = like(at.s, self.blocks.weights[at.which])[:, None, None, None]
+        moved = self.rho * float(xp.sum(weights * xp.abs(at.change) ** 2))
+        rho = self.rho
+        if at.gap < self.reference or _square(residual) < SETTLED * moved:
+            self.reference, self.patience = at.gap, PATIENCE
+            self.saved = (self.kernel, self.dual_blocks, self.held, self.rho)
+            rho = self.rho * self.growth
+        else:
+            self.patience -= 1
+        if not self.patience:
+            self._fall_back()
+            return
+        derivative = self._derivative(at)
+        step = self._newton_step(residual, at.which, derivative)
+        moved_blocks = at.excess + derivative(self._of(step, at.which))
+        active = np.flatnonzero(to_numpy(xp.any(at.h > 0, axis=(1, 2))))
+        self.kernel = self.kernel + step
+        self.held = at.which[active]
+        self.dual_blocks = self.rho * _take(moved_blocks, active)
+        self.rho = rho
+
+    def _fall_back(self) -> None:
+        self.kernel, self.dual_blocks, self.held, rho = self.saved
+        self.rho = max(rho / 4, RHO_LEAST / self.blocks.stretch)
+        self.reference, self.patience = math.inf, PATIENCE
+        self.forcing = max(self.forcing / 2, FORCING_LEAST)
+        self.growth = max(math.sqrt(self.growth), GROWTH_LEAST)
+
+    def _joining(self) -> np.ndarray:
+        """Blocks without a dual whose norm exceeds c."""
+        found = [np.arange(0)]
+        for part in self.blocks.parts():
+            rest = np.setdiff1d(part, self.held)
+            if rest.size:
+                y = self._of(self.kernel, rest)
+                found.append(rest[~below(y, self.c)])
+        return np.concatenate(found)
+
+    def _bound(self, s: Array, change: Array) -> float:
+        """At least the norm of every block of the kernel: A K = clipped Y + change."""
+        xp = namespace(s)
+        if not s.shape[0]:
+            return self.c
+        if not self.held.size:
+            return max(self.c, float(xp.max(s)))
+        return self.c + math.sqrt(float(xp.max(xp.sum(xp.abs(change) ** 2, axis=(2, 3)))))
+
+    def _derivative(self, at: _Shrunk) -> Callable[[Array], Array]:
+        """The derivative of the shrinking, by divided differences of h over s^2."""
+        xp, c = namespace(at.s), self.c
+        square = at.s * at.s
+        apart = square[..., :, None] - square[..., None, :]
+        slope = xp.where(at.s > c, c / (2 * at.s * square), xp.zeros_like(at.s))
+        tied = xp.abs(apart) < 1e-9 * c * c
+        steps = at.h[..., :, None] - at.h[..., None, :]
+        steps = steps / xp.where(tied, xp.ones_like(apart), apart)
+        slopes = (slope[..., :, None] + slope[..., None, :]) / 2
+        differences = xp.where(tied, slopes, steps)
+
+        def derivative(x: Array) -> Array:
+            x = xp.matmul(x, at.v)
+            b = xp.matmul(adjoint(at.w), x)
+            turned = xp.matmul(at.w, differences * (b + adjoint(b)))
+            return xp.matmul(x * at.h[..., None, :] + turned, adjoint(at.v))
+
+        return derivative
+
+    def _newton_step(
+        self, residual: Array, which: np.ndarray, derivative: Callable[[Array], Array]
+    ) -> Array:
+        """Conjugate gradients for (1 + rho A* derivative A) step = residual."""
+        step, direction = 0 * residual, residual
+        first = square = _square(residual)
+        for _ in range(CG_STEPS):
+            if square <= self.forcing**2 * first:
+                break
+            bent = self._fold(derivative(self._of(direction, which)), which)
+            image = direction + self.rho * bent
+            length = square / _dot(direction, image)
+            step, residual = step + length * direction, residual - length * image
+            square, last = _square(residual), square
+            direction = residual + square / last * direction
+        return step
+
+    def _of(self, kernel: Array, which: np.ndarray) -> Array:
+        """Blocks with the short side last."""
+        y = self.blocks.of(kernel, which)
+        return adjoint(y) if self.wide else y
+
+    def _fold(self, y: Array, which: np.ndarray) -> Array:
+        return self.blocks.fold(adjoint(y) if self.wide else y, which)
+
+
+def below(y: Array, c: float) -> np.ndarray:
+    """Whether all groups of each block have norm below c; the short side is last."""
+    xp, side = namespace(y), y.shape[-1]
+    rest = c * c * like(y, np.eye(side)) - xp.matmul(adjoint(y), y)
+    definite = are_definite(xp.reshape(rest, (-1, side, side)))
+    return definite.reshape(y.shape[0], -1).all(axis=1)
+
+
+def _take(x: Array, which: np.ndarray) -> Array:
+    return namespace(x).take(x, indices_like(x, which), axis=0)
+
+
+def _dot(a: Array, b: Array) -> float:
+    xp = namespace(a)
+    return float(xp.real(xp.sum(xp.conj(a) * b)))
+
+
+def _square(a: Array) -> float:
+    return _dot(a, a)

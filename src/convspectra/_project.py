@@ -1,0 +1,278 @@
+"""Kernels with a bounded norm: clipped, scaled, or the nearest one there is."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ._array import (
+    Array,
+    adjoint,
+    indices_like,
+    is_traced,
+    like,
+    looking_at_numbers,
+    namespace,
+    to_double,
+    widen,
+)
+from ._blocks import TorusBlocks, matrix_blocks, torus_blocks
+from ._dense import matrix_shape
+from ._geometry import Axis, Geometry
+from ._nearest import below, nearest
+from ._norm import NormBounds, bounds, method_of
+from ._stencil import Stencil, embedding, stencil_of
+
+PROJECT_MATRIX_LIMIT = 2**18  # entries of a matrix that is decomposed in each round
+ROUNDS = 100
+TIGHT = 1e-6  # to which norms are certified here, so that little is given away
+SUPREMUM_ROWS = 24  # per degree: the torus that stands in for all grids at once
+
+
+def clip(
+    weight: Array,
+    geometry: Geometry,
+    max_norm: float,
+    rounds: int = 1,
+    *,
+    min_norm: float = 0.0,
+) -> Array:
+    """Clip the singular values into [min_norm, max_norm], then crop to the kernel.
+
+    The paper's clip-and-crop. Cropping moves the values again, so that the result is
+    usually *outside* the bounds, in one round by 20 to 40 percent; more rounds alternate
+    clipping and cropping and come closer. `project` ends inside.
+
+    Parameters
+    ----------
+    weight : array, shape (out, in / groups, *kernel)
+        (in, out / groups, *kernel) for a transposed layer.
+    geometry : Geometry
+        With another boundary than circular, its `torus()` is clipped, as in the paper.
+    max_norm : float
+    rounds : int
+    min_norm : float
+        At most `max_norm`. Equal to it, all values are drawn to one number: with 1,
+        the layer is drawn to one that keeps every length (Parseval).
+
+    Returns
+    -------
+    array
+        Shaped and typed like `weight`, cut off from automatic differentiation.
+    """
+    stencil = stencil_of(weight, geometry)
+    _check_norm("max_norm", max_norm)
+    if not 0 <= min_norm <= max_norm:
+        raise ValueError(
+            "`min_norm` must be between 0 and `max_norm`, got "
+            f"{min_norm!r} with max_norm {max_norm!r}."
+        )
+    if rounds < 1:
+        raise ValueError(f"`rounds` must be at least 1, got {rounds!r}.")
+    torus = _stand_in(stencil, geometry)
+
+    def clipped(numbers: Array) -> tuple[Array]:
+        blocks = torus_blocks(widen(numbers), torus)
+        kernel = blocks.start
+        for _ in range(rounds):
+            kernel = _clip_once(blocks, kernel, min_norm, max_norm)
+        return (blocks.kernel(kernel, numbers),)
+
+    return looking_at_numbers(clipped, weight, arrays=1)[0]
+
+
+def _clip_once(
+    blocks: TorusBlocks, kernel: Array, least: float, most: float
+) -> Array:
+    xp, change = namespace(kernel), 0 * kernel
+    for part in blocks.parts():
+        y = blocks.of(kernel, part)
+        if not least:
+            short = y if y.shape[-1] <= y.shape[-2] else adjoint(y)
+            loud = np.flatnonzero(~below(short, most))
+            if not loud.size:
+                continue
+            part, y = part[loud], xp.take(y, indices_like(y, loud), axis=0)
+        excess = _excess(y, most) if not least else y - _into_range(y, least, most)
+        change = change + blocks.fold(excess, part)
+    return kernel - change / like(kernel, blocks.merged)[:, None]
+
+
+def _excess(y: Array, most: float) -> Array:
+    """What exceeds `most`, by the Hermitian eigenproblem of the short side."""
+    xp = namespace(y)
+    tall = y.shape[-1] <= y.shape[-2]
+    gram = xp.matmul(adjoint(y), y) if tall else xp.matmul(y, adjoint(y))
+    squares, v = xp.linalg.eigh(gram)
+    s = xp.sqrt(xp.clip(squares, min=float(xp.finfo(squares.dtype).tiny)))
+    turned = v * xp.clip(1 - most / s, min=0.0)[..., None, :]
+    part = xp.matmul(turned, adjoint(v))
+    return xp.matmul(y, part) if tall else xp.matmul(part, y)
+
+
+def _into_range(y: Array, least: float, most: float) -> Array:
+    xp = namespace(y)
+    u, s, vh = xp.linalg.svd(y, full_matrices=False)
+    return xp.matmul(u * xp.clip(s, min=least, max=most)[..., None, :], vh)
+
+
+def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
+    """Scale the kernel down until the norm of the layer is certainly at most `max_norm`.
+
+    A kernel whose norm is within the bound stays as it is.
+
+    Parameters
+    ----------
+    weight : array, shape (out, in / groups, *kernel)
+        (in, out / groups, *kernel) for a transposed layer.
+    geometry : Geometry
+    max_norm : float
+
+    Returns
+    -------
+    array
+        Shaped and typed like `weight`, cut off from automatic differentiation.
+    """
+    stencil = stencil_of(weight, geometry)
+    _check_norm("max_norm", max_norm)
+    return looking_at_numbers(
+        lambda numbers: _scaled(numbers, stencil, max_norm)[:1], weight, arrays=1
+    )[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Projection:
+    """The nearest kernel within a bound, and how it was reached; see `project`.
+
+    Attributes
+    ----------
+    weight : array
+        Shaped and typed like the kernel that was projected.
+    before, after : NormBounds
+        The norm of the layer; `after.upper` is at most `max_norm`.
+    distance : scalar
+        Frobenius norm of the change.
+    rounds : int
+        Rounds of the iteration, 0 if the kernel was inside.
+    gap : scalar
+        No kernel inside has a squared distance below (1 - gap) * distance^2.
+    """
+
+    weight: Array
+    before: NormBounds
+    after: NormBounds
+    distance: Any
+    rounds: Any
+    gap: Any
+
+
+def project(
+    weight: Array, geometry: Geometry, max_norm: float, rtol: float = 1e-3
+) -> Projection:
+    """The nearest kernel, with the same support, whose norm is at most `max_norm`.
+
+    Solves  minimize |K - weight|_F  over kernels K of the same shape with
+    operator_norm(K) <= max_norm, which is convex, and certifies the answer inside.
+
+    Parameters
+    ----------
+    weight : array, shape (out, in / groups, *kernel)
+        (in, out / groups, *kernel) for a transposed layer.
+    geometry : Geometry
+        Layers that are not block diagonal and whose matrix has more than 2**18 entries
+        are projected so that the circular layer that holds them obeys the bound:
+        certainly inside, but `gap` then speaks of that smaller set. The same with grid
+        None, where every input size is to obey.
+    max_norm : float
+    rtol : float
+        The duality gap to reach, relative to the squared distance.
+
+    Returns
+    -------
+    Projection
+    """
+    stencil = stencil_of(weight, geometry)
+    _check_norm("max_norm", max_norm)
+    if not 0 < rtol < 1:
+        raise ValueError(f"`rtol` must be between 0 and 1, got {rtol!r}.")
+    found = looking_at_numbers(
+        lambda numbers: _projected(numbers, stencil, max_norm, rtol),
+        weight,
+        arrays=1,
+        scalars=(-1, 1, -1, 1, 0, 0, 0),
+    )
+    method = method_of(stencil)
+    grid = None if stencil.axes is None else geometry.on(len(stencil.kernel)).grid
+    return Projection(
+        weight=found[0],
+        before=NormBounds(found[1], found[2], method, grid),
+        after=NormBounds(found[3], found[4], method, grid),
+        distance=found[5],
+        rounds=found[6] if is_traced(weight) else int(found[6]),
+        gap=found[7],
+    )
+
+
+def _projected(
+    weight: Array, stencil: Stencil, max_norm: float, rtol: float
+) -> tuple[Any, ...]:
+    _, lower, upper = bounds(weight, stencil, TIGHT)
+    if upper <= max_norm:
+        return weight, lower, upper, lower, upper, 0.0, 0, 0.0
+    double = to_double(weight)
+    small = math.prod(matrix_shape(stencil)) if method_of(stencil) == "matrix" else 0
+    if 0 < small <= PROJECT_MATRIX_LIMIT:
+        blocks, factor = matrix_blocks(double, stencil), 1.0
+    else:
+        torus, factor = embedding(stencil)
+        blocks = torus_blocks(double, _with_rows(torus))
+    found = nearest(blocks, max_norm / factor, rtol=rtol, max_rounds=ROUNDS)
+    kernel, *after = _scaled(blocks.kernel(found.kernel, weight), stencil, max_norm)
+    xp = namespace(double)
+    distance = float(xp.linalg.vector_norm(to_double(kernel) - double))
+    gap = max(1 - 2 * found.dual / distance**2, 0.0)
+    return kernel, lower, upper, *after, distance, found.rounds, gap
+
+
+def _scaled(
+    weight: Array, stencil: Stencil, max_norm: float
+) -> tuple[Array, float, float]:
+    """`weight` scaled until its certified norm, in its own precision, is inside."""
+    xp = namespace(weight)
+    _, lower, upper = bounds(weight, stencil, TIGHT)
+    scaled, factor, margin = weight, 1.0, float(xp.finfo(weight.dtype).eps)
+    while upper > max_norm:
+        factor *= max_norm / upper * (1 - margin)
+        margin *= 2
+        scaled = xp.astype(to_double(weight) * factor, weight.dtype)
+        _, lower, upper = bounds(scaled, stencil, TIGHT)
+    return scaled, lower, upper
+
+
+def _stand_in(stencil: Stencil, geometry: Geometry) -> Stencil:
+    """The torus on which a layer is clipped."""
+    if stencil.is_torus:
+        return stencil
+    if stencil.axes is None:
+        return _with_rows(embedding(stencil)[0])
+    axes = geometry.torus(stencil.kernel).meet(stencil.kernel)
+    return replace(stencil, axes=axes, boundary="circular")
+
+
+def _with_rows(torus: Stencil) -> Stencil:
+    """A grid for a torus that stands for all of them: finer than the symbol varies."""
+    if torus.axes is not None:
+        return torus
+    degrees = [(reach - 1) // s for reach, s in zip(torus.reach, torus.stride)]
+    rows = [SUPREMUM_ROWS * max(degree, 1) for degree in degrees]
+    axes = tuple(Axis(m * s, m, 0) for m, s in zip(rows, torus.stride))
+    return replace(torus, axes=axes)
+
+
+def _check_norm(name: str, value: float) -> None:
+    if not (isinstance(value, (int, float)) and 0 < value < math.inf):
+        raise ValueError(
+            f"`{name}` must be a positive, finite number, got {value!r}. A layer with "
+            "norm 0 is the zero kernel."
+        )
