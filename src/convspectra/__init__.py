@@ -9,6 +9,9 @@ from ._project import Projection as Projection
 from ._project import clip as clip
 from ._project import project as project
 from ._project import scale_to as scale_to
+from ._report import LayerSpectrum as LayerSpectrum
+from ._report import Report as Report
+from ._report import spectra as spectra
 from ._spectrum import Summary as Summary
 from ._spectrum import singular_values as singular_values
 from ._spectrum import summarize as summarize

@@ -9,8 +9,15 @@ import numpy as np
 
 Array: TypeAlias = Any  # no static type spans NumPy, torch and JAX
 
+_SPACING = {  # of the numbers next to 1, by dtype
+    "float64": 2.0**-52,
+    "complex128": 2.0**-52,
+    "float32": 2.0**-23,
+    "complex64": 2.0**-23,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+}
 _DOUBLE = ("float64", "complex128")
-_SINGLE = ("float32", "complex64")
 _HALF = ("float16", "bfloat16")
 
 
@@ -26,7 +33,7 @@ def check_weight(weight: Array) -> None:
             "`weight` must be a NumPy, torch or JAX array, got "
             f"{type(weight).__name__}. Convert it first, for example by `np.asarray`."
         )
-    if dtype_name(weight) not in _DOUBLE + _SINGLE + _HALF:
+    if dtype_name(weight) not in _SPACING:
         raise TypeError(
             "`weight` must be floating point (half, single or double, real or "
             f"complex), got {dtype_name(weight)}. Scale integers and quantized weights "
@@ -46,6 +53,11 @@ def check_weight(weight: Array) -> None:
 def dtype_name(x: Array) -> str:
     """The bare name of the dtype: "float32" in every library."""
     return getattr(x.dtype, "name", str(x.dtype).rpartition(".")[2])
+
+
+def spacing(x: Array) -> float:
+    """The distance of 1 from the next number in the dtype of `x`."""
+    return _SPACING[dtype_name(x)]
 
 
 def is_complex(x: Array) -> bool:

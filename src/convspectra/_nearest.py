@@ -168,7 +168,8 @@ class _Newton:
         xp, c = namespace(at.s), self.c
         square = at.s * at.s
         apart = square[..., :, None] - square[..., None, :]
-        slope = xp.where(at.s > c, c / (2 * at.s * square), xp.zeros_like(at.s))
+        slope = c / (2 * xp.clip(at.s, min=c) ** 3)
+        slope = xp.where(at.s > c, slope, xp.zeros_like(slope))
         tied = xp.abs(apart) < 1e-9 * c * c
         steps = at.h[..., :, None] - at.h[..., None, :]
         steps = steps / xp.where(tied, xp.ones_like(apart), apart)

@@ -14,6 +14,7 @@ from ._array import (
     like,
     looking_at_numbers,
     namespace,
+    numbers,
     to_double,
     with_gradient,
 )
@@ -57,7 +58,7 @@ class NormBounds:
     @property
     def gap(self) -> float:
         """How far the ends are apart: upper / lower - 1."""
-        lower, upper = float(self.lower), float(self.upper)
+        lower, upper = float(numbers(self.lower)), float(numbers(self.upper))
         if lower == 0:
             return 0.0 if upper == 0 else math.inf
         return upper / lower - 1
@@ -104,7 +105,7 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
     if not 0 < rtol < 1:
         raise ValueError(f"`rtol` must be between 0 and 1, got {rtol!r}.")
     gradient, lower, upper = looking_at_numbers(
-        lambda numbers: bounds(numbers, stencil, rtol), weight, arrays=1, scalars=(-1, 1)
+        lambda plain: bounds(plain, stencil, rtol), weight, arrays=1, scalars=(-1, 1)
     )
     return NormBounds(
         lower=lower,

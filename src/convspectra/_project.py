@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ._array import (
     like,
     looking_at_numbers,
     namespace,
+    spacing,
     to_double,
     widen,
 )
@@ -62,7 +64,7 @@ def clip(
         Shaped and typed like `weight`, cut off from automatic differentiation.
     """
     stencil = stencil_of(weight, geometry)
-    _check_norm("max_norm", max_norm)
+    max_norm, min_norm = _positive("max_norm", max_norm), float(min_norm)
     if not 0 <= min_norm <= max_norm:
         raise ValueError(
             "`min_norm` must be between 0 and `max_norm`, got "
@@ -72,12 +74,12 @@ def clip(
         raise ValueError(f"`rounds` must be at least 1, got {rounds!r}.")
     torus = _stand_in(stencil, geometry)
 
-    def clipped(numbers: Array) -> tuple[Array]:
-        blocks = torus_blocks(widen(numbers), torus)
+    def clipped(plain: Array) -> tuple[Array]:
+        blocks = torus_blocks(widen(plain), torus)
         kernel = blocks.start
         for _ in range(rounds):
             kernel = _clip_once(blocks, kernel, min_norm, max_norm)
-        return (blocks.kernel(kernel, numbers),)
+        return (blocks.kernel(kernel, plain),)
 
     return looking_at_numbers(clipped, weight, arrays=1)[0]
 
@@ -105,7 +107,7 @@ def _excess(y: Array, most: float) -> Array:
     tall = y.shape[-1] <= y.shape[-2]
     gram = xp.matmul(adjoint(y), y) if tall else xp.matmul(y, adjoint(y))
     squares, v = xp.linalg.eigh(gram)
-    s = xp.sqrt(xp.clip(squares, min=float(xp.finfo(squares.dtype).tiny)))
+    s = xp.sqrt(xp.clip(squares, min=float(xp.finfo(squares.dtype).smallest_normal)))
     turned = v * xp.clip(1 - most / s, min=0.0)[..., None, :]
     part = xp.matmul(turned, adjoint(v))
     return xp.matmul(y, part) if tall else xp.matmul(part, y)
@@ -135,9 +137,9 @@ def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
         Shaped and typed like `weight`, cut off from automatic differentiation.
     """
     stencil = stencil_of(weight, geometry)
-    _check_norm("max_norm", max_norm)
+    max_norm = _positive("max_norm", max_norm)
     return looking_at_numbers(
-        lambda numbers: _scaled(numbers, stencil, max_norm)[:1], weight, arrays=1
+        lambda plain: _scaled(plain, stencil, max_norm)[:1], weight, arrays=1
     )[0]
 
 
@@ -193,11 +195,11 @@ def project(
     Projection
     """
     stencil = stencil_of(weight, geometry)
-    _check_norm("max_norm", max_norm)
+    max_norm = _positive("max_norm", max_norm)
     if not 0 < rtol < 1:
         raise ValueError(f"`rtol` must be between 0 and 1, got {rtol!r}.")
     found = looking_at_numbers(
-        lambda numbers: _projected(numbers, stencil, max_norm, rtol),
+        lambda plain: _projected(plain, stencil, max_norm, rtol),
         weight,
         arrays=1,
         scalars=(-1, 1, -1, 1, 0, 0, 0),
@@ -241,7 +243,7 @@ def _scaled(
     """`weight` scaled until its certified norm, in its own precision, is inside."""
     xp = namespace(weight)
     _, lower, upper = bounds(weight, stencil, TIGHT)
-    scaled, factor, margin = weight, 1.0, float(xp.finfo(weight.dtype).eps)
+    scaled, factor, margin = weight, 1.0, spacing(weight)
     while upper > max_norm:
         factor *= max_norm / upper * (1 - margin)
         margin *= 2
@@ -270,9 +272,10 @@ def _with_rows(torus: Stencil) -> Stencil:
     return replace(torus, axes=axes)
 
 
-def _check_norm(name: str, value: float) -> None:
-    if not (isinstance(value, (int, float)) and 0 < value < math.inf):
+def _positive(name: str, value: float) -> float:
+    if not (isinstance(value, Real) and 0 < value < math.inf):
         raise ValueError(
             f"`{name}` must be a positive, finite number, got {value!r}. A layer with "
             "norm 0 is the zero kernel."
         )
+    return float(value)

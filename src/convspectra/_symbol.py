@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._array import Array, like, namespace, to_complex
+from ._array import Array, is_complex, like, namespace, to_complex
 from ._stencil import Stencil
 
 
@@ -113,7 +113,7 @@ def to_kernel(flat: Array, taps: Taps, weight: Array) -> Array:
     xp = namespace(weight)
     place = np.argsort(taps.order)
     moved = xp.stack([flat[int(t), :] for t in place], axis=-1)
-    moved = moved if xp.isdtype(weight.dtype, "complex floating") else xp.real(moved)
+    moved = moved if is_complex(weight) else xp.real(moved)
     return xp.astype(xp.reshape(moved, weight.shape), weight.dtype)
 
 

@@ -1,0 +1,275 @@
+"""The options of the command, and what they say of the kernels in a file."""
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ._geometry import BOUNDARIES, Geometry
+
+EPILOG = """\
+examples:
+  convspectra demo
+  convspectra values kernels.npz --grid 32x32
+  convspectra norm model.safetensors --key '*.conv1.weight' --grid 32 --boundary zeros
+  convspectra norm model.safetensors --fail-above 1
+  convspectra project kernel.npy --grid none --max-norm 1 -o bounded.npy
+
+exit codes: 0 done, 1 what --fail-above asks does not hold, 2 could not run.
+`convspectra COMMAND --help` has the options of a command."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    top = argparse.ArgumentParser(
+        prog="convspectra",
+        description="What a convolutional layer really does to the size of its input.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, text: str, *examples: str) -> argparse.ArgumentParser:
+        lines = "\n".join(f"  convspectra {name} {example}" for example in examples)
+        return commands.add_parser(
+            name,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            epilog=f"examples:\n{lines}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    values = add(
+        "values",
+        "every singular value of each kernel, on a torus",
+        "kernels.npz --grid 32x32",
+        "kernel.npy --grid 28 --stride 2 --json > values.json",
+        "model.safetensors --grid 32 --key 'layer1.*' -o values.npz",
+    )
+    _add_file(values, grid=_sizes)
+    values.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        metavar="OUT.npz",
+        help=("save the values by name, each (*frequencies, groups, count)"),
+    )
+
+    norm = add(
+        "norm",
+        "the operator norm of each kernel, between two certified ends",
+        "kernel.npy",
+        "kernel.npy --grid 32x32 --boundary zeros --padding 1",
+        "model.safetensors --grid 32 --fail-above 1.0",
+    )
+    _add_file(norm, grid=_sizes_or_none, required=False)
+    norm.add_argument(
+        "--fail-above",
+        type=_level,
+        metavar="NORM",
+        help=("exit 1 if the upper end of some kernel is above"),
+    )
+
+    clip = add(
+        "clip",
+        "clip the singular values and crop to the kernel: fast, ends near the bound",
+        "kernel.npy --grid 32x32 --max-norm 1 -o clipped.npy",
+        "model.safetensors --grid 32 --max-norm 1 --rounds 10 -o clipped.safetensors",
+    )
+    _add_file(clip, grid=_sizes)
+    _add_bound(clip)
+    clip.add_argument(
+        "--min-norm",
+        type=float,
+        default=0.0,
+        metavar="NORM",
+        help=("raise smaller values to this (default 0)"),
+    )
+    clip.add_argument(
+        "--rounds",
+        type=int,
+        default=1,
+        metavar="N",
+        help=("how often to clip and crop in turn (default 1)"),
+    )
+
+    project = add(
+        "project",
+        "the nearest kernel whose norm is certainly within a bound",
+        "kernel.npy --grid 32x32 --max-norm 1 -o bounded.npy",
+        "model.safetensors --grid none --max-norm 1 -o bounded.safetensors",
+    )
+    _add_file(project, grid=_sizes_or_none)
+    _add_bound(project)
+
+    compare = add(
+        "compare",
+        "the certified norm beside what other methods say of it",
+        "kernel.npy --grid 32x32",
+        "model.safetensors --grid 32 --boundary zeros --json",
+    )
+    _add_file(compare, grid=_sizes)
+
+    demo = add(
+        "demo",
+        "the spectra of a small untrained network, as a table and a picture",
+        "",
+        "-o spectra.pdf",
+    )
+    demo.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        metavar="PICTURE",
+        help=("the picture, .png, .pdf or .svg (default convspectra-demo.png)"),
+        default=Path("convspectra-demo.png"),
+    )
+    demo.add_argument("--json", action="store_true", help="print JSON, not a table")
+    return top
+
+
+def _add_file(
+    to: argparse.ArgumentParser,
+    *,
+    grid: Callable[[str], Any],
+    required: bool = True,
+) -> None:
+    to.add_argument(
+        "file", type=Path, metavar="FILE", help=(".npy, .npz or .safetensors")
+    )
+    to.add_argument(
+        "--key",
+        action="append",
+        metavar="NAME",
+        help=(
+            "an array to take, or a pattern like '*.conv*'; may be repeated (default: "
+            "every floating-point array with at least 3 axes)"
+        ),
+    )
+    meaning = "the input size, 32x32 or 32 for every axis"
+    if grid is _sizes_or_none:
+        meaning += ", or none for every input size at once"
+    to.add_argument(
+        "--grid",
+        type=grid,
+        required=required,
+        metavar="SIZE",
+        help=(meaning + ("" if required else " (default none)")),
+    )
+    for name, least in (("stride", 1), ("dilation", 1), ("output-padding", 0)):
+        to.add_argument(
+            f"--{name}",
+            type=_sizes,
+            default=least,
+            metavar="N",
+            help=(f"2, or 2x1 for one per axis (default {least})"),
+        )
+    to.add_argument("--groups", type=int, default=1, metavar="N")
+    to.add_argument(
+        "--padding",
+        type=_padding,
+        default="same",
+        metavar="P",
+        help=(
+            "same, valid, 1, 1x2, or before:after on each axis, 0:1x0:1 (default same)"
+        ),
+    )
+    to.add_argument(
+        "--boundary",
+        choices=BOUNDARIES,
+        default="circular",
+        help=("what the layer reads beyond its input (default circular)"),
+    )
+    to.add_argument(
+        "--transposed",
+        action="store_true",
+        help=("the layer is a transposed convolution, its kernel (in, out, *kernel)"),
+    )
+    to.add_argument(
+        "--layout",
+        choices=("oihw", "hwio"),
+        default="oihw",
+        help=(
+            "oihw: (out, in, *kernel), as in PyTorch; hwio: (*kernel, in, out), as in "
+            "Keras, TensorFlow and Flax (default oihw)"
+        ),
+    )
+    to.add_argument(
+        "--rtol",
+        type=float,
+        metavar="R",
+        help=(
+            "how close the certified ends are to be (default 1e-4), or for project the "
+            "distance to the least one (default 1e-3)"
+        ),
+    )
+    to.add_argument("--json", action="store_true", help="print JSON, not a table")
+
+
+def _add_bound(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--max-norm", type=float, required=True, metavar="NORM")
+    to.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        required=True,
+        metavar="OUT",
+        help=("a copy of FILE with the new kernels; all else in it is kept"),
+    )
+
+
+def geometry_of(args: argparse.Namespace) -> Geometry:
+    """Return the geometry that the options state, the same for every kernel."""
+    return Geometry(
+        grid=args.grid,
+        stride=args.stride,
+        dilation=args.dilation,
+        groups=args.groups,
+        padding=args.padding,
+        boundary=args.boundary,
+        transposed=args.transposed,
+        output_padding=args.output_padding,
+    )
+
+
+def _sizes(text: str) -> int | tuple[int, ...]:
+    """32 as a number for every axis, 32x16 as a tuple."""
+    try:
+        sizes = tuple(int(part) for part in text.split("x"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number, or one per axis like 32x16, got {text!r}"
+        ) from None
+    return sizes if len(sizes) > 1 else sizes[0]
+
+
+def _sizes_or_none(text: str) -> int | tuple[int, ...] | None:
+    return None if text == "none" else _sizes(text)
+
+
+def _padding(text: str) -> Any:
+    if text in ("same", "valid"):
+        return text
+    try:
+        sides = [[int(n) for n in part.split(":")] for part in text.split("x")]
+    except ValueError:
+        sides = [[]]
+    if any(len(pair) not in (1, 2) for pair in sides):
+        raise argparse.ArgumentTypeError(
+            "must be same, valid, a number, one per axis like 1x2, or before:after on "
+            f"each axis like 0:1x0:1, got {text!r}"
+        )
+    if len(sides) == 1 and len(sides[0]) == 1:
+        return sides[0][0]
+    return tuple((pair[0], pair[-1]) for pair in sides)
+
+
+def _level(text: str) -> float:
+    try:
+        level = float(text)
+    except ValueError:
+        level = math.nan
+    if not math.isfinite(level):
+        raise argparse.ArgumentTypeError(f"must be a finite number, got {text!r}")
+    return level

@@ -1,0 +1,331 @@
+"""The methods people take for a layer's norm, each saying on which side of it it is."""
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.random import Generator, default_rng
+
+from ._array import (
+    Array,
+    adjoint,
+    is_complex,
+    like,
+    looking_at_numbers,
+    namespace,
+    svdvals,
+    to_complex,
+    to_double,
+)
+from ._geometry import Geometry
+from ._iterate import length, operator_of
+from ._stencil import Stencil, columns_read, embedding, stencil_of
+from ._symbol import chunks, frequencies_of, phase_like, symbol, taps_of
+
+Kind = Literal["upper bound", "lower bound", "estimate"]
+_SAFE_SIDE = {"upper bound": 1, "lower bound": -1, "estimate": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What a method other than `operator_norm` says of the norm of a layer.
+
+    Attributes
+    ----------
+    value : scalar
+        In double precision and the array's library (in JAX without x64 single, bounds
+        rounded to their side); a constant to automatic differentiation.
+    kind : {"upper bound", "lower bound", "estimate"}
+        On which side of the norm `value` is, but for the rounding of double precision.
+        An estimate may be on either side.
+    method : str
+        The function that gave it.
+    """
+
+    value: Any
+    kind: Kind
+    method: str
+
+
+def reshaped_norm(weight: Array, geometry: Geometry) -> Baseline:
+    """The norm of the kernel as one matrix, which spectral normalization divides by.
+
+    A lower bound if some output site reads all taps at different input sites, because
+    the matrix is then a block of the layer's own. An estimate where the taps always
+    fall together or on zeros.
+
+    Parameters
+    ----------
+    weight : array, shape (out, in / groups, *kernel)
+        Each group becomes a matrix (out / groups, in / groups * taps). A transposed
+        layer, (in, out / groups, *kernel), counts as the convolution it transposes.
+    geometry : Geometry
+        With grid None, what is bounded is the supremum over every input size.
+
+    Examples
+    --------
+    >>> reshaped_norm(np.ones((1, 1, 3, 3)), Geometry(grid=8))  # the layer's norm is 9
+    Baseline(value=np.float64(3.0), kind='lower bound', method='reshaped_norm')
+    """
+    stencil = stencil_of(weight, geometry)
+    is_block = stencil.axes is None or _some_row_reads_all_taps(stencil)
+    kind = "lower bound" if is_block else "estimate"
+    return _baseline(
+        lambda w: _top(_matrices(w, stencil)), weight, kind, "reshaped_norm"
+    )
+
+
+def reshaped_clip(weight: Array, geometry: Geometry, max_norm: float) -> Array:
+    """Clip the singular values of the matrices that `reshaped_norm` takes.
+
+    The layer's own norm may end up to sqrt(taps) times higher than `max_norm`, and more
+    where padding repeats sites. To bound it, take `project`.
+
+    Parameters
+    ----------
+    weight : array, shape (out, in / groups, *kernel)
+    geometry : Geometry
+    max_norm : float
+
+    Returns
+    -------
+    array
+        Shaped and typed like `weight`, cut off from automatic differentiation.
+    """
+    stencil = stencil_of(weight, geometry)
+    if not 0 < max_norm < math.inf:
+        raise ValueError(f"`max_norm` must be positive and finite, got {max_norm!r}.")
+
+    def clipped(plain: Array) -> tuple[Array]:
+        xp, matrices = namespace(plain), _matrices(to_double(plain), stencil)
+        u, s, vh = xp.linalg.svd(matrices, full_matrices=False)
+        kept = xp.matmul(u * xp.clip(s, max=max_norm)[:, None, :], vh)
+        return (xp.astype(xp.reshape(kept, plain.shape), plain.dtype),)
+
+    return looking_at_numbers(clipped, weight, arrays=1)[0]
+
+
+def power_iteration(
+    weight: Array, geometry: Geometry, *, steps: int = 10, rng: Generator | None = None
+) -> Baseline:
+    """How much the layer stretches the input that power iteration ends with.
+
+    A lower bound: other inputs may be stretched more.
+
+    Parameters
+    ----------
+    weight : array, shape (out, in / groups, *kernel)
+    geometry : Geometry
+        Its grid must be stated.
+    steps : int
+        Applications of the layer and its adjoint.
+    rng : numpy.random.Generator, optional
+        Draws the first input; `default_rng(0)` if not given.
+    """
+    stencil = stencil_of(weight, geometry)
+    _check_count("steps", steps)
+    sizes = (stencil.groups, stencil.into, *stencil.columns)
+    start = (rng or default_rng(0)).standard_normal(sizes)
+
+    def gain(plain: Array) -> float:
+        operator, x = operator_of(plain, stencil), like(plain, start)
+        for _ in range(steps):
+            x = operator.apply_adjoint(operator.apply(x))
+            size = length(x)
+            if not size:  # the taps that are not zero read nothing but padding
+                return 0.0
+            x = x / size
+        return length(operator.apply(x))
+
+    return _baseline(gain, weight, "lower bound", "power_iteration")
+
+
+def fantastic_four(weight: Array, geometry: Geometry) -> Baseline:
+    """sqrt(taps) times the least norm of the kernel as a matrix, over all 2^axes ways.
+
+    An upper bound (Singla and Feizi, for two axes): at any frequency the layer's matrix
+    is any of these between two factors, whose norms multiply to sqrt(taps). Each axis
+    of the kernel goes to rows or columns; what padding repeats comes on top.
+
+    Parameters
+    ----------
+    weight : array, shape (out, in / groups, *kernel)
+    geometry : Geometry
+        With grid None, the bound is for every input size.
+    """
+    stencil = stencil_of(weight, geometry)
+    factor = embedding(stencil)[1] * math.sqrt(stencil.taps)
+    ways = list(itertools.product((False, True), repeat=len(stencil.kernel)))
+
+    def bound(plain: Array) -> float:
+        return factor * min(_top(_matrices(plain, stencil, way)) for way in ways)
+
+    return _baseline(bound, weight, "upper bound", "fantastic_four")
+
+
+def gram_iteration(weight: Array, geometry: Geometry, *, steps: int = 6) -> Baseline:
+    """The Frobenius norm of a high power of the Gram matrix, at every frequency.
+
+    An upper bound (Delattre and others). After `steps` rounds of H <- H^H H on the
+    matrix of a frequency, the root of order 2^steps of its Frobenius norm is still
+    above the norm, and soon close to it.
+
+    Parameters
+    ----------
+    weight : array, shape (out, in / groups, *kernel)
+    geometry : Geometry
+        Its grid must be stated. A layer that is not block diagonal in the Fourier basis
+        is bounded through a circular one that holds it, however many the steps.
+    steps : int
+    """
+    stencil = stencil_of(weight, geometry)
+    _check_count("steps", steps)
+    torus, factor = embedding(stencil)
+    rows = torus.rows
+
+    def bound(plain: Array) -> float:
+        taps = taps_of(plain, torus)
+        kept = frequencies_of(taps, rows, real=not is_complex(plain))
+        phases = (
+            phase_like(taps, kept.points[part], kept.parts)
+            for part in chunks(taps, len(kept))
+        )
+        return factor * max(_by_squaring(symbol(taps, p), steps) for p in phases)
+
+    return _baseline(bound, weight, "upper bound", "gram_iteration")
+
+
+def tensor_norm(
+    weight: Array,
+    geometry: Geometry,
+    *,
+    steps: int = 50,
+    restarts: int = 1,
+    rng: Generator | None = None,
+) -> Baseline:
+    """sqrt(taps) times the norm of the kernel as a tensor, by alternating maximization.
+
+    An estimate. The tensor's norm, the largest |sum of weight * u_1 * ... * u_m| over
+    complex unit vectors, one per axis, would give an upper bound (Grishina and others,
+    times what padding repeats). What is found is a local maximum, perhaps too small.
+
+    Parameters
+    ----------
+    weight : array, shape (out, in / groups, *kernel)
+    geometry : Geometry
+        With grid None, the estimate is for every input size.
+    steps : int
+        Rounds over all the axes.
+    restarts : int
+        Random starts, of which the best counts.
+    rng : numpy.random.Generator, optional
+        Draws the starts; `default_rng(0)` if not given.
+    """
+    stencil = stencil_of(weight, geometry)
+    _check_count("steps", steps)
+    _check_count("restarts", restarts)
+    draw = rng or default_rng(0)
+    factor = embedding(stencil)[1] * math.sqrt(stencil.taps)
+
+    def estimate(plain: Array) -> float:
+        tensor = to_complex(_per_group(plain, stencil))
+        return factor * max(_alternate(tensor, steps, draw) for _ in range(restarts))
+
+    return _baseline(estimate, weight, "estimate", "tensor_norm")
+
+
+def _baseline(
+    find: Callable[[Array], float], weight: Array, kind: Kind, method: str
+) -> Baseline:
+    """What `find` says of the plain numbers of `weight`, in double precision."""
+
+    def found(plain: Array) -> tuple[float]:
+        xp, double = namespace(plain), to_double(plain)
+        largest = float(xp.max(xp.abs(double)))
+        if not largest:
+            return (0.0,)
+        # A power of two changes no digit, and keeps squares within the exponents.
+        scale = math.ldexp(1.0, math.frexp(largest)[1] - 1)
+        return (find(double / scale) * scale,)
+
+    side = (_SAFE_SIDE[kind],)
+    value = looking_at_numbers(found, weight, arrays=0, scalars=side)[0]
+    return Baseline(value, kind, method)
+
+
+def _some_row_reads_all_taps(stencil: Stencil) -> bool:
+    """Whether the taps of some row meet different columns, none beyond the input."""
+    for axis, (rows, taps) in enumerate(zip(stencil.rows, stencil.kernel)):
+        starts = stencil.stride[axis] * np.arange(rows)[:, None]
+        sites = starts + stencil.dilation[axis] * np.arange(taps)
+        read = np.sort(columns_read(stencil, axis)[sites], axis=1)  # (rows, taps)
+        apart = (np.diff(read, axis=1) > 0).all(axis=1)
+        if not (apart & (read[:, 0] >= 0)).any():
+            return False
+    return True
+
+
+def _per_group(weight: Array, stencil: Stencil) -> Array:
+    shape = (stencil.groups, stencil.out, stencil.into, *stencil.kernel)
+    return namespace(weight).reshape(weight, shape)
+
+
+def _matrices(weight: Array, stencil: Stencil, to_rows: tuple[bool, ...] = ()) -> Array:
+    """The kernel as a matrix per group; the axes marked stand with the rows."""
+    xp, kernel = namespace(weight), _per_group(weight, stencil)
+    marked = [axis for axis, mark in enumerate(to_rows, start=3) if mark]
+    rest = [axis for axis in range(3, kernel.ndim) if axis not in marked]
+    rows = stencil.out * math.prod(kernel.shape[axis] for axis in marked)
+    moved = xp.permute_dims(kernel, (0, 1, *marked, 2, *rest))
+    return xp.reshape(moved, (stencil.groups, rows, -1))
+
+
+def _top(matrices: Array) -> float:
+    return float(namespace(matrices).max(svdvals(matrices)))
+
+
+def _by_squaring(matrices: Array, steps: int) -> float:
+    """The largest bound of `gram_iteration` over a batch of matrices."""
+    xp = namespace(matrices)
+    tall = matrices.shape[-2] >= matrices.shape[-1]
+    power = matrices if tall else adjoint(matrices)
+    log = 0.0  # of what has been divided out, as it counts in the end
+    for step in range(steps):
+        size = _size(power, (-2, -1))
+        power = power / size
+        power = xp.matmul(adjoint(power), power)
+        log = log + xp.log(size) / 2**step
+    last = xp.linalg.vector_norm(power, axis=(-2, -1), keepdims=True)
+    return float(xp.max(xp.exp(log) * last ** (0.5**steps)))
+
+
+def _alternate(tensor: Array, steps: int, rng: Generator) -> float:
+    """A local maximum for each tensor (groups, *sizes); the largest of them."""
+    xp, axes, rest = namespace(tensor), tuple(range(1, tensor.ndim)), tensor
+    vectors = {}
+    for axis in axes:
+        shape = [n if a in (0, axis) else 1 for a, n in enumerate(tensor.shape)]
+        # Complex, as the waves along the axes are: real vectors may reach less.
+        start = rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
+        vectors[axis] = like(tensor, start)
+    for _, axis in itertools.product(range(steps), axes):
+        rest = tensor
+        for other in (a for a in axes if a != axis):
+            rest = xp.sum(rest * vectors[other], axis=other, keepdims=True)
+        vectors[axis] = xp.conj(rest) / _size(rest, axes)
+    return float(xp.max(xp.linalg.vector_norm(rest, axis=axes)))
+
+
+def _size(x: Array, axes: tuple[int, ...]) -> Array:
+    """The Frobenius norm to divide by: 1 where it is 0."""
+    xp = namespace(x)
+    size = xp.linalg.vector_norm(x, axis=axes, keepdims=True)
+    return xp.where(size > 0, size, xp.ones_like(size))
+
+
+def _check_count(name: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"`{name}` must be at least 1, got {value!r}.")

@@ -1,0 +1,45 @@
+"""Array libraries and seeded randomness for every test."""
+
+import importlib
+import os
+import zlib
+
+import numpy as np
+import pytest
+
+LIBRARIES = ("numpy", "array_api_strict", "torch", "jax.numpy")
+
+
+def library(name):
+    """The array library, or a skip; under CI a missing one is a failure."""
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"{name} is not installed")
+    if name == "jax.numpy":
+        importlib.import_module("jax").config.update("jax_enable_x64", True)
+    return module
+
+
+@pytest.fixture(params=LIBRARIES)
+def xp(request):
+    return library(request.param)
+
+
+@pytest.fixture
+def torch():
+    return library("torch")
+
+
+@pytest.fixture
+def jax():
+    library("jax.numpy")
+    return library("jax")
+
+
+@pytest.fixture
+def rng(request):
+    """Numbers that depend on the test's own name and on nothing else."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))

@@ -1,0 +1,243 @@
+"""The ends of the norm: on the right sides always, and together where promised."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import CASES, OTHERS, TORUS, make, norm_by_matrix
+
+import convspectra._certify
+import convspectra._norm
+from convspectra import Geometry, operator_norm, singular_values, top_vectors
+
+GOLDEN = (1 + np.sqrt(5)) / 2  # the kernel (1, -1, 1) on 3 points embeds with GOLDEN^2
+
+
+def assert_between(found, norm):
+    """`lower <= norm <= upper`, but for the rounding of the norm itself."""
+    room = 1e-13 * norm + 1e-300
+    assert found.lower <= norm + room
+    assert norm <= found.upper + room
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_norm_of_the_matrix_is_between_the_ends(case, dtype, rng):
+    weight, geometry = make(case, rng, dtype)
+    norm = norm_by_matrix(weight, geometry)
+    found = operator_norm(weight, geometry)
+    assert_between(found, norm)
+    assert found.gap <= 1e-4
+    assert found.method == ("frequencies" if case in TORUS else "matrix")
+    assert found.grid == geometry.on(weight.ndim - 2).grid
+
+
+@pytest.mark.parametrize("rtol", [0.3, 1e-2, 1e-6, 1e-9])
+def test_the_ends_are_as_close_as_asked(rtol, rng):
+    for case in ("plain", "strided", "zeros"):
+        weight, geometry = make(case, rng, "float32")
+        found = operator_norm(weight, geometry, rtol=rtol)
+        assert_between(found, norm_by_matrix(weight, geometry))
+        assert found.gap <= rtol
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_library_certifies(case, xp, rng):
+    weight, geometry = make(case, rng)
+    array = xp.asarray(weight)
+    found = operator_norm(array, geometry)
+    norm = norm_by_matrix(weight, geometry)
+    assert float(found.lower) <= norm * (1 + 1e-13)
+    assert float(found.upper) >= norm * (1 - 1e-13)
+    assert found.gap <= 1e-4
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_without_the_matrix_the_ends_still_hold(case, monkeypatch, rng):
+    monkeypatch.setattr(convspectra._norm, "MATRIX_LIMIT", 0)
+    weight, geometry = make(case, rng)
+    found = operator_norm(weight, geometry)
+    assert found.method == "embedding"
+    norm = norm_by_matrix(weight, geometry)
+    assert_between(found, norm)
+    assert found.lower >= norm * (1 - 1e-4)  # Lanczos has found the top
+
+
+@pytest.mark.parametrize("case", TORUS)
+def test_boxes_of_frequencies_certify_as_single_ones_do(case, monkeypatch, rng):
+    monkeypatch.setattr(convspectra._certify, "FEW", 0)
+    weight, geometry = make(case, rng)
+    found = operator_norm(weight, geometry, rtol=1e-5)
+    assert_between(found, norm_by_matrix(weight, geometry))
+    assert found.gap <= 1e-5
+
+
+def test_boxes_leave_most_frequencies_unseen(monkeypatch, rng):
+    looked_at = []
+    symbol = convspectra._certify.symbol
+    monkeypatch.setattr(
+        convspectra._certify,
+        "symbol",
+        lambda taps, phase: looked_at.append(len(phase)) or symbol(taps, phase),
+    )
+    weight = rng.standard_normal((4, 4, 3, 3))
+    geometry = Geometry(128)
+    found = operator_norm(weight, geometry)
+    assert sum(looked_at) < 128 * 128 / 2 / 4
+    assert_between(found, singular_values(weight, geometry).max())
+
+
+def test_chunks_change_nothing(monkeypatch, rng):
+    weight, geometry = make("plain", rng)
+    want = operator_norm(weight, geometry, rtol=1e-9)
+    monkeypatch.setattr(convspectra._symbol, "WORKING_SET", 1)
+    found = operator_norm(weight, geometry, rtol=1e-9)
+    assert found.upper == pytest.approx(want.upper, rel=1e-9)
+
+
+@pytest.mark.parametrize("boundary", ["circular", "zeros"])
+@pytest.mark.parametrize("case", ["plain", "strided", "dilated", "grouped", "even-kernel"])
+def test_the_supremum_bounds_every_grid(case, boundary, rng):
+    shape, arguments = CASES[case]
+    weight = rng.standard_normal(shape)
+    rest = {k: v for k, v in arguments.items() if k != "grid"} | {"boundary": boundary}
+    found = operator_norm(weight, Geometry(None, **rest), rtol=1e-4)
+    assert (found.method, found.grid) == ("supremum", None)
+    assert found.gap <= 1e-4
+    stride = rest.get("stride", 1)
+    norms = [norm_by_matrix(weight, Geometry(n * stride, **rest)) for n in (1, 2, 3, 5)]
+    assert max(norms) <= found.upper
+    large = operator_norm(weight, Geometry(256 * stride, **rest | {"boundary": "circular"}))
+    assert large.lower <= found.upper
+    assert large.upper >= found.lower * (1 - 1e-3)  # a fine grid nearly attains it
+
+
+@pytest.mark.parametrize("boundary", ["reflect", "replicate"])
+def test_the_supremum_bounds_every_grid_with_mirrors_too(boundary, rng):
+    weight = rng.standard_normal((2, 2, 3, 3))
+    found = operator_norm(weight, Geometry(None, boundary=boundary))
+    grids = [1, 2, 3, 4, (1, 6), (2, 7)]
+    norms = [norm_by_matrix(weight, Geometry(n, boundary=boundary)) for n in grids]
+    assert max(norms) <= found.upper
+
+
+def test_a_known_supremum():
+    found = operator_norm(np.array([[[1.0, -1.0, 1.0]]]), Geometry(None))
+    assert found.lower <= 3 <= found.upper
+
+
+def test_no_grid_can_be_left_open_where_rows_repeat():
+    with pytest.raises(ValueError, match="no bound holds for every grid"):
+        operator_norm(np.ones((1, 1, 3)), Geometry(None, padding=((2, 2),)))
+
+
+def test_the_circular_norm_is_no_bound_for_zero_padding(monkeypatch):
+    weight = np.array([[[1.0, -1.0, 1.0]]])
+    zeros = Geometry(3, boundary="zeros")
+    assert operator_norm(weight, Geometry(3)).upper < 2.01
+    assert operator_norm(weight, zeros).lower == pytest.approx(1 + np.sqrt(2), rel=1e-4)
+    monkeypatch.setattr(convspectra._norm, "MATRIX_LIMIT", 0)
+    assert operator_norm(weight, zeros).upper == pytest.approx(GOLDEN**2, rel=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e150])
+def test_tiny_and_huge_kernels_are_certified_alike(scale, rng):
+    weight = rng.standard_normal((2, 2, 3))
+    want = operator_norm(weight, Geometry(5))
+    found = operator_norm(scale * weight, Geometry(5))
+    assert found.gap <= 1e-4
+    assert found.upper / scale == pytest.approx(want.upper, rel=1e-4)
+
+
+@pytest.mark.parametrize("grid", [5, None])
+@pytest.mark.parametrize("boundary", ["circular", "zeros"])
+def test_the_zero_kernel_has_norm_zero(grid, boundary, xp):
+    found = operator_norm(xp.zeros((2, 2, 3, 3)), Geometry(grid, boundary=boundary))
+    assert (float(found.lower), float(found.upper), found.gap) == (0, 0, 0)
+
+
+def test_taps_that_cancel_on_a_small_grid_leave_only_rounding():
+    found = operator_norm(np.array([[[0.1, -0.3, 0.2]]]), Geometry(1))
+    assert found.lower == 0
+    assert 0 < found.upper < 1e-12
+
+
+def test_repeated_values_and_flat_spectra_are_certified():
+    for weight in (np.eye(4)[:, :, None], np.ones((3, 3, 1, 1)), np.ones((1, 1, 4))):
+        found = operator_norm(weight, Geometry(4), rtol=1e-8)
+        assert_between(found, norm_by_matrix(weight, Geometry(4)))
+        assert found.gap <= 1e-8
+
+
+def test_no_svd_is_taken_on_the_way_to_the_norm(monkeypatch, rng):
+    def refuse(*args, **kwargs):
+        raise AssertionError("an SVD was taken")
+
+    for name in ("svd", "svdvals"):
+        monkeypatch.setattr(np.linalg, name, refuse)
+    for case in ("plain", "strided", "zeros"):
+        operator_norm(*make(case, rng))
+
+
+def test_the_ends_are_rounded_outward_where_jax_has_single_precision(jax, rng):
+    weight = rng.standard_normal((3, 3, 3)).astype("float32")
+    want = operator_norm(weight, Geometry(8))
+    with jax.enable_x64(False):
+        found = operator_norm(jax.numpy.asarray(weight), Geometry(8))
+        assert found.upper.dtype == "float32"
+        assert float(found.lower) <= want.lower
+        assert float(found.upper) >= want.upper
+        assert found.gap <= 1e-4
+
+
+@pytest.mark.parametrize("rtol", [0, -1.0, 1.0, float("nan")])
+def test_a_tolerance_is_between_0_and_1(rtol):
+    with pytest.raises(ValueError, match="`rtol` must be between 0 and 1, got"):
+        operator_norm(np.ones((1, 1, 3)), Geometry(4), rtol)
+
+
+@given(
+    shape=st.tuples(*[st.integers(1, 4)] * 4),
+    grid=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    boundary=st.sampled_from(["circular", "zeros", "reflect", "replicate"]),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(deadline=None, max_examples=50)
+def test_any_boundary_agrees_with_the_matrix(shape, grid, boundary, seed):
+    weight = np.random.default_rng(seed).standard_normal(shape)
+    geometry = Geometry(grid, boundary=boundary)
+    found = operator_norm(weight, geometry)
+    assert_between(found, norm_by_matrix(weight, geometry))
+    assert found.gap <= 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_witness_attains_the_norm(case, dtype, rng):
+    weight, geometry = make(case, rng, dtype)
+    found = top_vectors(weight, geometry)
+    matrix = convspectra.dense_matrix(weight, geometry)
+    norm = norm_by_matrix(weight, geometry)
+    assert found.input.dtype == weight.dtype
+    assert found.output.shape[1:] == geometry.out_grid(weight.shape[2:])
+    assert np.linalg.norm(found.input) == pytest.approx(1, abs=1e-12)
+    answer = (matrix @ found.input.reshape(-1)).reshape(found.output.shape)
+    np.testing.assert_allclose(found.output, answer, atol=1e-12 * norm)
+    assert np.linalg.norm(answer) >= norm * (1 - 2e-6)
+    assert found.gain == pytest.approx(np.linalg.norm(answer), rel=1e-12)
+
+
+def test_the_witness_is_an_image_of_the_weight_s_library(xp, rng):
+    weight, geometry = make("zeros-strided", rng, "float32")
+    found = top_vectors(xp.asarray(weight), geometry)
+    assert type(found.input) is type(xp.asarray(weight))
+    assert found.input.shape == (2, 7, 6)
+
+
+def test_a_framework_s_own_layer_stretches_the_witness(torch, rng):
+    layer = torch.nn.Conv2d(3, 4, 3, stride=2, padding=1, bias=False)
+    geometry = Geometry((9, 8), 2, padding=1, boundary="zeros")
+    found = top_vectors(layer.weight, geometry)
+    with torch.no_grad():
+        gain = torch.linalg.vector_norm(layer(found.input[None]))
+    assert float(gain) == pytest.approx(float(found.gain), rel=1e-5)
