@@ -1,7 +1,5 @@
 """Clipping, scaling and projecting: inside, nearest, and as the paper has it."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -46,14 +44,12 @@ def test_one_clip_leaves_the_ball_and_more_rounds_come_back(rng):
     assert ratios[0] > ratios[1] > ratios[2] > 1
 
 
-@pytest.mark.parametrize("case", TORUS)
+@pytest.mark.parametrize("case", [case for case in TORUS if "dilated" not in case])
 def test_where_the_kernel_fills_the_grid_one_clip_suffices(case, rng):
     # With as many taps as sites nothing is cropped, merged taps included.
     shape, arguments = CASES[case]
     geometry = Geometry(**arguments).on(len(shape) - 2)
     columns = geometry.out_grid(shape[2:]) if geometry.transposed else geometry.grid
-    if math.gcd(*geometry.dilation, *columns) > 1 or max(geometry.dilation) > 1:
-        pytest.skip("a dilated kernel never fills the grid")
     weight = rng.standard_normal((*shape[:2], *(n + 1 for n in columns)))
     geometry = Geometry(**arguments | {"padding": "same", "output_padding": 0})
     norm = norm_by_matrix(weight, geometry)

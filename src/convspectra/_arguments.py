@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
         dest="output",
         type=Path,
         metavar="OUT.npz",
-        help=("save the values by name, each (*frequencies, groups, count)"),
+        help="save the values by name, each (*frequencies, groups, count)",
     )
 
     norm = add(
@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
         "--fail-above",
         type=_level,
         metavar="NORM",
-        help=("exit 1 if the upper end of some kernel is above"),
+        help="exit 1 if the upper end of some kernel is above",
     )
 
     clip = add(
@@ -84,14 +84,14 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=0.0,
         metavar="NORM",
-        help=("raise smaller values to this (default 0)"),
+        help="raise smaller values to this (default 0)",
     )
     clip.add_argument(
         "--rounds",
         type=int,
         default=1,
         metavar="N",
-        help=("how often to clip and crop in turn (default 1)"),
+        help="how often to clip and crop in turn (default 1)",
     )
 
     project = add(
@@ -100,7 +100,8 @@ def parser() -> argparse.ArgumentParser:
         "kernel.npy --grid 32x32 --max-norm 1 -o bounded.npy",
         "model.safetensors --grid none --max-norm 1 -o bounded.safetensors",
     )
-    _add_file(project, grid=_sizes_or_none)
+    closeness = "how close the squared distance is to be to the least one"
+    _add_file(project, grid=_sizes_or_none, rtol=1e-3, closeness=closeness)
     _add_bound(project)
 
     compare = add(
@@ -122,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
         dest="output",
         type=Path,
         metavar="PICTURE",
-        help=("the picture, .png, .pdf or .svg (default convspectra-demo.png)"),
+        help="the picture, .png, .pdf or .svg (default convspectra-demo.png)",
         default=Path("convspectra-demo.png"),
     )
     demo.add_argument("--json", action="store_true", help="print JSON, not a table")
@@ -134,9 +135,11 @@ def _add_file(
     *,
     grid: Callable[[str], Any],
     required: bool = True,
+    rtol: float = 1e-4,
+    closeness: str = "how close the ends of a norm are to be, where they can",
 ) -> None:
     to.add_argument(
-        "file", type=Path, metavar="FILE", help=(".npy, .npz or .safetensors")
+        "file", type=Path, metavar="FILE", help=".npy, .npz or .safetensors"
     )
     to.add_argument(
         "--key",
@@ -157,15 +160,21 @@ def _add_file(
         metavar="SIZE",
         help=(meaning + ("" if required else " (default none)")),
     )
-    for name, least in (("stride", 1), ("dilation", 1), ("output-padding", 0)):
+    for name, least in (("stride", 1), ("dilation", 1)):
         to.add_argument(
             f"--{name}",
             type=_sizes,
             default=least,
             metavar="N",
-            help=(f"2, or 2x1 for one per axis (default {least})"),
+            help=f"2, or 2x1 for one per axis (default {least})",
         )
-    to.add_argument("--groups", type=int, default=1, metavar="N")
+    to.add_argument(
+        "--groups",
+        type=int,
+        default=1,
+        metavar="N",
+        help="into which the channels are divided (default 1)",
+    )
     to.add_argument(
         "--padding",
         type=_padding,
@@ -179,12 +188,19 @@ def _add_file(
         "--boundary",
         choices=BOUNDARIES,
         default="circular",
-        help=("what the layer reads beyond its input (default circular)"),
+        help="what the layer reads beyond its input (default circular)",
     )
     to.add_argument(
         "--transposed",
         action="store_true",
-        help=("the layer is a transposed convolution, its kernel (in, out, *kernel)"),
+        help="the layer is a transposed convolution, its kernel (in, out, *kernel)",
+    )
+    to.add_argument(
+        "--output-padding",
+        type=_sizes,
+        default=0,
+        metavar="N",
+        help="further outputs at the end of a transposed layer (default 0)",
     )
     to.add_argument(
         "--layout",
@@ -198,24 +214,28 @@ def _add_file(
     to.add_argument(
         "--rtol",
         type=float,
+        default=rtol,
         metavar="R",
-        help=(
-            "how close the certified ends are to be (default 1e-4), or for project the "
-            "distance to the least one (default 1e-3)"
-        ),
+        help=f"{closeness} (default {rtol:g})",
     )
     to.add_argument("--json", action="store_true", help="print JSON, not a table")
 
 
 def _add_bound(to: argparse.ArgumentParser) -> None:
-    to.add_argument("--max-norm", type=float, required=True, metavar="NORM")
+    to.add_argument(
+        "--max-norm",
+        type=float,
+        required=True,
+        metavar="NORM",
+        help="the bound, a positive number",
+    )
     to.add_argument(
         "-o",
         dest="output",
         type=Path,
         required=True,
         metavar="OUT",
-        help=("a copy of FILE with the new kernels; all else in it is kept"),
+        help="a copy of FILE with the new kernels; all else in it is kept",
     )
 
 
@@ -236,12 +256,12 @@ def geometry_of(args: argparse.Namespace) -> Geometry:
 def _sizes(text: str) -> int | tuple[int, ...]:
     """32 as a number for every axis, 32x16 as a tuple."""
     try:
-        sizes = tuple(int(part) for part in text.split("x"))
+        sizes = [int(part) for part in text.split("x")]
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"must be a whole number, or one per axis like 32x16, got {text!r}"
         ) from None
-    return sizes if len(sizes) > 1 else sizes[0]
+    return tuple(sizes) if len(sizes) > 1 else sizes[0]
 
 
 def _sizes_or_none(text: str) -> int | tuple[int, ...] | None:

@@ -1,5 +1,6 @@
 """The only file that knows which array libraries exist."""
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -87,6 +88,17 @@ def to_complex(x: Array) -> Array:
 
 def to_double(x: Array) -> Array:
     return astype(x, "complex128" if is_complex(x) else "float64")
+
+
+def normalized(x: Array) -> tuple[Array, float]:
+    """`x` in double precision over a power of two, its largest entry next to 1.
+
+    Squares of what follows from it neither overflow nor vanish.
+    """
+    xp, double = namespace(x), to_double(x)
+    largest = float(xp.max(xp.abs(double))) or 1.0
+    scale = 2.0 ** min(max(round(math.log2(largest)), -1000), 1000)
+    return double * (1 / scale), scale
 
 
 def like(x: Array, values: np.ndarray) -> Array:

@@ -11,10 +11,12 @@ on the way from the center c of a box to any point of it. Hence |H| stays below 
 in the whole box if |H(c)| is below U cos(arccos(level / U) + delta). For the supremum
 over all frequencies U may be the level itself. And whether |H(c)| is below t is decided
 by one factorization: t^2 - H(c) H(c)^H has a Cholesky factor if and only if it is.
+
+Taps come in double precision and near 1 in size, as `normalized` makes them.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,7 +27,6 @@ from ._array import (
     indices_like,
     like,
     namespace,
-    to_double,
     to_numpy,
 )
 from ._symbol import Taps, chunks, phase_like, symbol
@@ -72,17 +73,14 @@ class _Search:
         self, taps: Taps, parts: np.ndarray, rtol: float, ceiling: float = math.nan
     ) -> None:
         xp = namespace(taps.weight)
-        sizes = xp.abs(to_double(taps.weight))
-        self.scale = 2.0 ** round(math.log2(float(xp.max(sizes)) or 1.0))
-        self.taps = replace(taps, weight=to_double(taps.weight) / self.scale)
-        self.parts, self.ceiling = parts, ceiling / self.scale
+        self.taps, self.parts, self.ceiling = taps, parts, ceiling
         _, out, _ = taps.block
         self.side, other = sorted((out, taps.columns))
         # What phases, sums over taps and columns and the factorization may lose by
         # rounding, relative to the norm and to the sum of the sizes of the taps.
         terms = self.side + other + len(taps.shifts) + 20
         self.relative = 8 * UNIT * terms * self.side
-        sums = xp.sum(sizes / self.scale, axis=0)
+        sums = xp.sum(xp.abs(taps.weight), axis=0)
         self.absolute = 8 * UNIT * terms * math.sqrt(float(xp.sum(sums * sums)))
         self.slack = max(0.75 * rtol, 4 * self.relative)
         self.lower, self.level = 0.0, self.absolute
@@ -99,8 +97,8 @@ class _Search:
         lower = max(self.lower * (1 - self.relative) - self.absolute, 0.0)
         center, group, left, right = self.witness
         return Peak(
-            lower=lower * self.scale,
-            upper=upper * self.scale,
+            lower=lower,
+            upper=upper,
             turns=center / self.parts,
             group=group,
             left=left,
@@ -139,10 +137,13 @@ class _Search:
     def _reject(self, boxes: np.ndarray) -> np.ndarray:
         """Raise the level to the boxes' centers; return the boxes that may be above it."""
         low, size = np.split(boxes, 2, axis=1)
-        centers, delta = (low + size // 2) % self.parts, self._deltas(boxes)
+        centers = (low + size // 2) % self.parts
         matrices = symbol(self.taps, phase_like(self.taps, centers, self.parts))
+        groups = matrices.shape[1]  # each group of each box is looked at for itself
+        matrices = namespace(matrices).reshape(matrices, (-1, *matrices.shape[2:]))
         gram = self._gram(matrices)
-        pending = np.arange(len(boxes))
+        delta = np.repeat(self._deltas(boxes), groups)
+        pending = np.arange(len(delta))
         while True:
             below = self._below(gram, pending, self._thresholds(delta[pending]))
             pending = pending[~below]
@@ -150,8 +151,12 @@ class _Search:
             quiet = wide[self._below(gram, wide, np.full(len(wide), self.level))]
             loud = np.setdiff1d(pending, quiet)
             if not len(loud):
-                return boxes[pending]
-            self._raise_level(matrices, gram, centers, loud)
+                return boxes[np.unique(pending // groups)]
+            which, left, right, norm = self._loudest(matrices, gram, loud)
+            if norm > self.lower:
+                self.lower = norm
+                self.witness = (centers[which // groups], which % groups, left, right)
+            self.level = max(self.level, self.lower * (1 + self.slack))
 
     def _gram(self, matrices: Array) -> Array:
         xp = namespace(matrices)
@@ -170,38 +175,29 @@ class _Search:
         return np.where(delta > 0, near, self.level)
 
     def _below(self, gram: Array, which: np.ndarray, limit: np.ndarray) -> np.ndarray:
-        """Whether the norms of the matrices `which`, in all groups, are below `limit`."""
+        """Whether the norms of the matrices `which` are certainly below `limit`."""
         if not len(which) or np.isinf(limit).all():
             return np.ones(len(which), dtype=bool)
         xp = namespace(gram)
-        eye = like(gram, np.eye(self.side))
-        square = like(gram, limit**2)[:, None, None, None]
-        rest = square * eye - xp.take(gram, indices_like(gram, which), axis=0)
-        definite = are_definite(xp.reshape(rest, (-1, self.side, self.side)))
-        return definite.reshape(len(which), -1).all(axis=1)
+        squares = like(gram, limit**2)[:, None, None] * like(gram, np.eye(self.side))
+        return are_definite(squares - xp.take(gram, indices_like(gram, which), axis=0))
 
-    def _raise_level(
-        self, matrices: Array, gram: Array, centers: np.ndarray, loud: np.ndarray
-    ) -> None:
-        """Raise the lower end to the norm of the most promising of the loud matrices."""
+    def _loudest(
+        self, matrices: Array, gram: Array, loud: np.ndarray
+    ) -> tuple[int, Array, Array, float]:
+        """The matrix of `loud` that promises most, its top vectors and its norm."""
         xp = namespace(gram)
-        loud_gram = xp.take(gram, indices_like(gram, loud), axis=0)
-        rng = np.random.default_rng(0)
-        start = rng.standard_normal((*loud_gram.shape[:-1], 1))
+        gram = xp.take(gram, indices_like(gram, loud), axis=0)
+        start = np.random.default_rng(0).standard_normal((len(loud), self.side, 1))
         v = like(gram, start)
         for _ in range(POWER_STEPS):
-            v = xp.matmul(loud_gram, v)
+            v = xp.matmul(gram, v)
             v = v / xp.max(xp.abs(v), axis=(-2, -1), keepdims=True)
-        gain = xp.matmul(adjoint(v), xp.matmul(loud_gram, v)) / xp.matmul(adjoint(v), v)
-        gain = to_numpy(xp.real(gain))[..., 0, 0]  # (loud, groups)
-        which, group = np.unravel_index(np.argmax(np.nan_to_num(gain)), gain.shape)
-        matrix = matrices[int(loud[which]), int(group), ...]
-        _, vectors = xp.linalg.eigh(loud_gram[int(which), int(group), ...])
-        left, right, norm = _stretched(matrix, vectors[:, -1:])
-        if norm > self.lower:
-            self.lower = norm
-            self.witness = (centers[loud[which]], int(group), left, right)
-        self.level = max(self.level, self.lower * (1 + self.slack))
+        gain = xp.matmul(adjoint(v), xp.matmul(gram, v)) / xp.matmul(adjoint(v), v)
+        best = int(np.argmax(np.nan_to_num(to_numpy(xp.real(gain)))))
+        _, vectors = xp.linalg.eigh(gram[best, ...])
+        matrix = matrices[int(loud[best]), ...]
+        return int(loud[best]), *_stretched(matrix, vectors[:, -1:])
 
 
 def _stretched(matrix: Array, vector: Array) -> tuple[Array, Array, float]:

@@ -57,7 +57,7 @@ class Entry:
         if self.dtype not in FLOATS:
             return f"holds {self.dtype}, not floating point"
         if len(self.shape) < 3:
-            return f"has {len(self.shape)} axes, a kernel at least 3"
+            return "has fewer than 3 axes"
         return ""
 
 
@@ -269,6 +269,8 @@ def _bytes(array: np.ndarray, entry: Entry) -> bytes:
             f"{entry.name!r} must keep shape {entry.shape} and dtype {entry.dtype}, "
             f"got {array.shape} and {array.dtype.name}."
         )
+    if not np.isfinite(array).all():
+        raise ValueError(f"{entry.name!r} must stay finite, got NaN or infinity in it.")
     order = "F" if entry.fortran else "C"
     return array.astype(_dtype(entry)).tobytes(order=order)
 

@@ -67,7 +67,7 @@ class Geometry:
         for name, least in (("stride", 1), ("dilation", 1), ("output_padding", 0)):
             value = _sizes(name, getattr(self, name), least=least)
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "groups", _size("groups", self.groups, least=1))
+        object.__setattr__(self, "groups", size("groups", self.groups, least=1))
         object.__setattr__(self, "padding", _padding(self.padding))
         if self.boundary not in BOUNDARIES:
             raise ValueError(
@@ -211,22 +211,24 @@ def _axis(geometry: Geometry, axis: int, kernel: int) -> Axis:
     return Axis(columns, rows, before)
 
 
-def _size(name: str, value: Any, *, least: int) -> int:
-    try:
-        size = operator.index(value)
-    except TypeError:
-        raise TypeError(f"`{name}` must be whole numbers, got {value!r}.") from None
-    if size < least:
+def size(name: str, value: Any, *, least: int) -> int:
+    """`value` as a whole number that is not below `least`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"`{name}` must be whole numbers, got {value!r}.")
+    found = operator.index(value)
+    if found < least:
         raise ValueError(f"`{name}` must be at least {least}, got {value!r}.")
-    return size
+    if found >= 2**31:
+        raise ValueError(f"`{name}` must be below 2**31, got {value!r}.")
+    return found
 
 
 def _sizes(name: str, value: Any, *, least: int) -> int | tuple[int, ...]:
     if not isinstance(value, (tuple, list)):
-        return _size(name, value, least=least)
+        return size(name, value, least=least)
     if not value:
         raise ValueError(f"`{name}` must have an entry per axis, got {value!r}.")
-    return tuple(_size(name, v, least=least) for v in value)
+    return tuple(size(name, v, least=least) for v in value)
 
 
 def _padding(value: Any) -> Any:
@@ -239,7 +241,7 @@ def _padding(value: Any) -> Any:
             )
         return 0 if value == "valid" else value
     if not isinstance(value, (tuple, list)):
-        return _size("padding", value, least=0)
+        return size("padding", value, least=0)
     return tuple(_pair(v) for v in value)
 
 

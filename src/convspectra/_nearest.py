@@ -28,6 +28,7 @@ RHO = 10.0  # first weight of the penalty, by experiment as the other constants
 RHO_LEAST = 0.1
 GROWTH, GROWTH_LEAST = 2.0, 1.2
 FORCING, FORCING_LEAST = 0.05, 0.01  # relative residual of the Newton equations
+PROGRESS = 0.9  # what the gap must fall to, for the penalty to grow on
 SETTLED = 0.1
 CG_STEPS = 100
 PATIENCE = 3  # rounds without progress before going back to the last good point
@@ -77,7 +78,7 @@ class _Newton:
         self.kernel = blocks.start
         shape = blocks.of(self.kernel, np.arange(1)).shape
         self.wide = shape[-2] < shape[-1]
-        self.side = min(shape[-2:])
+        self.groups = shape[1]
         self.held = np.arange(0)  # blocks with a dual that is not zero
         self.dual_blocks = self._of(self.kernel, self.held)
         self.best, self.primal, self.dual = 0 * self.kernel, math.inf, 0.0
@@ -101,8 +102,7 @@ class _Newton:
         excess = xp.matmul(w * h[..., None, :], adjoint(v))
         folded = self._fold(excess, which) * self.rho
         change = excess - before
-        bound = self._bound(s, change)
-        inside = self.kernel * min(1.0, c / bound)
+        inside = self._scaled_inside(self._group_bounds(s, change))
         primal = _square(inside - start) / 2
         weights = like(s, self.blocks.weights[which])[:, None, None]
         nuclear = self.rho * float(xp.sum(weights * s * h))
@@ -119,7 +119,7 @@ class _Newton:
         weights = like(at.s, self.blocks.weights[at.which])[:, None, None, None]
         moved = self.rho * float(xp.sum(weights * xp.abs(at.change) ** 2))
         rho = self.rho
-        if at.gap < self.reference or _square(residual) < SETTLED * moved:
+        if at.gap < PROGRESS * self.reference or _square(residual) < SETTLED * moved:
             self.reference, self.patience = at.gap, PATIENCE
             self.saved = (self.kernel, self.dual_blocks, self.held, self.rho)
             rho = self.rho * self.growth
@@ -154,14 +154,21 @@ class _Newton:
                 found.append(rest[~below(y, self.c)])
         return np.concatenate(found)
 
-    def _bound(self, s: Array, change: Array) -> float:
-        """At least the norm of every block of the kernel: A K = clipped Y + change."""
-        xp = namespace(s)
+    def _group_bounds(self, s: Array, change: Array) -> np.ndarray:
+        """At least the norm of each group of the kernel: A K = clipped Y + change."""
         if not s.shape[0]:
-            return self.c
+            return np.full(self.groups, self.c)
+        xp = namespace(s)
         if not self.held.size:
-            return max(self.c, float(xp.max(s)))
-        return self.c + math.sqrt(float(xp.max(xp.sum(xp.abs(change) ** 2, axis=(2, 3)))))
+            return np.maximum(self.c, to_numpy(xp.max(s, axis=(0, 2))))
+        squares = xp.max(xp.sum(xp.abs(change) ** 2, axis=(2, 3)), axis=0)
+        return self.c + np.sqrt(to_numpy(squares))
+
+    def _scaled_inside(self, bounds: np.ndarray) -> Array:
+        xp, kernel = namespace(self.kernel), self.kernel
+        factors = like(kernel, self.c / bounds)[None, :, None]
+        split = xp.reshape(kernel, (kernel.shape[0], self.groups, -1))
+        return xp.reshape(split * factors, kernel.shape)
 
     def _derivative(self, at: _Shrunk) -> Callable[[Array], Array]:
         """The derivative of the shrinking, by divided differences of h over s^2."""

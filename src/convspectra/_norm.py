@@ -14,8 +14,8 @@ from ._array import (
     like,
     looking_at_numbers,
     namespace,
+    normalized,
     numbers,
-    to_double,
     with_gradient,
 )
 from ._certify import UNIT, norm_on_any_torus, norm_on_torus
@@ -31,6 +31,7 @@ from ._witness import (
     stretched,
 )
 
+SUBNORMAL = float(np.finfo(np.float64).smallest_normal)
 MATRIX_LIMIT = 2**22  # entries of the matrix that is factorized to close an interval
 
 
@@ -125,18 +126,30 @@ def method_of(stencil: Stencil) -> str:
 
 def bounds(weight: Array, stencil: Stencil, rtol: float) -> tuple[Array, float, float]:
     """The derivative of the upper end, and both ends."""
-    method, double = method_of(stencil), to_double(weight)
+    double, scale = normalized(weight)
+    derivative, lower, upper = _normalized_bounds(double, stencil, rtol)
+    derivative = namespace(weight).astype(derivative, weight.dtype)
+    lower, upper = lower * scale, upper * scale
+    if 0 < upper < SUBNORMAL:  # there the product was rounded
+        lower, upper = math.nextafter(lower, 0.0), math.nextafter(upper, math.inf)
+    return derivative, lower, upper
+
+
+def _normalized_bounds(
+    weight: Array, stencil: Stencil, rtol: float
+) -> tuple[Array, float, float]:
+    method = method_of(stencil)
     if method == "matrix":
-        return _by_matrix(weight, operator_of(double, stencil), rtol)
+        return _by_matrix(weight, operator_of(weight, stencil), rtol)
     torus, factor = embedding(stencil)
-    taps, real = taps_of(double, torus), not is_complex(weight)
+    taps, real = taps_of(weight, torus), not is_complex(weight)
     if method == "supremum":
         peak = norm_on_any_torus(taps, real=real, rtol=rtol)
     else:
         peak = norm_on_torus(taps, torus.rows, real=real, rtol=rtol)
     lower, upper = peak.lower, peak.upper
     if method == "embedding":
-        operator = operator_of(double, stencil)
+        operator = operator_of(weight, stencil)
         lower = attained_end(operator, attained(operator, taps, peak, rtol=rtol / 10))
     if factor > 1:
         upper *= factor * (1 + 4 * UNIT)
@@ -149,7 +162,7 @@ def _by_matrix(
     """Lanczos for the lower end, a factorization of the matrix for the upper one."""
     xp, stencil = namespace(weight), operator.stencil
     pair = attained(operator, None, None, rtol=rtol / 10)
-    matrices = group_matrices(to_double(weight), stencil)
+    matrices = group_matrices(weight, stencil)
     rows, columns = matrix_shape(stencil)
     matrices = matrices if rows <= columns else adjoint(matrices)
     gram = xp.matmul(matrices, adjoint(matrices))

@@ -15,20 +15,21 @@ from ._array import (
     like,
     looking_at_numbers,
     namespace,
+    normalized,
     spacing,
     to_double,
     widen,
 )
 from ._blocks import TorusBlocks, matrix_blocks, torus_blocks
 from ._dense import matrix_shape
-from ._geometry import Axis, Geometry
+from ._geometry import Axis, Geometry, size
 from ._nearest import below, nearest
 from ._norm import NormBounds, bounds, method_of
 from ._stencil import Stencil, embedding, stencil_of
 
 PROJECT_MATRIX_LIMIT = 2**18  # entries of a matrix that is decomposed in each round
 ROUNDS = 100
-TIGHT = 1e-6  # to which norms are certified here, so that little is given away
+TIGHT = 1e-9  # to which norms are certified here, so that little is given away
 SUPREMUM_ROWS = 24  # per degree: the torus that stands in for all grids at once
 
 
@@ -70,16 +71,18 @@ def clip(
             "`min_norm` must be between 0 and `max_norm`, got "
             f"{min_norm!r} with max_norm {max_norm!r}."
         )
-    if rounds < 1:
-        raise ValueError(f"`rounds` must be at least 1, got {rounds!r}.")
+    rounds = size("rounds", rounds, least=1)
     torus = _stand_in(stencil, geometry)
 
     def clipped(plain: Array) -> tuple[Array]:
-        blocks = torus_blocks(widen(plain), torus)
+        xp, (double, scale) = namespace(plain), normalized(plain)
+        near_one = xp.astype(double, widen(plain).dtype)
+        blocks = torus_blocks(near_one, torus)
         kernel = blocks.start
         for _ in range(rounds):
-            kernel = _clip_once(blocks, kernel, min_norm, max_norm)
-        return (blocks.kernel(kernel, plain),)
+            kernel = _clip_once(blocks, kernel, min_norm / scale, max_norm / scale)
+        clipped = to_double(blocks.kernel(kernel, near_one)) * scale
+        return (xp.astype(clipped, plain.dtype),)
 
     return looking_at_numbers(clipped, weight, arrays=1)[0]
 
@@ -222,19 +225,22 @@ def _projected(
     _, lower, upper = bounds(weight, stencil, TIGHT)
     if upper <= max_norm:
         return weight, lower, upper, lower, upper, 0.0, 0, 0.0
-    double = to_double(weight)
+    double, scale = normalized(weight)
     small = math.prod(matrix_shape(stencil)) if method_of(stencil) == "matrix" else 0
     if 0 < small <= PROJECT_MATRIX_LIMIT:
         blocks, factor = matrix_blocks(double, stencil), 1.0
     else:
         torus, factor = embedding(stencil)
         blocks = torus_blocks(double, _with_rows(torus))
-    found = nearest(blocks, max_norm / factor, rtol=rtol, max_rounds=ROUNDS)
-    kernel, *after = _scaled(blocks.kernel(found.kernel, weight), stencil, max_norm)
-    xp = namespace(double)
-    distance = float(xp.linalg.vector_norm(to_double(kernel) - double))
+    bound = max_norm / factor / scale
+    found = nearest(blocks, bound, rtol=rtol, max_rounds=ROUNDS)
+    xp = namespace(weight)
+    kernel = xp.astype(blocks.kernel(found.kernel, double) * scale, weight.dtype)
+    kernel, *after = _scaled(kernel, stencil, max_norm)
+    moved = to_double(kernel) * (1 / scale) - double
+    distance = float(xp.linalg.vector_norm(moved))
     gap = max(1 - 2 * found.dual / distance**2, 0.0)
-    return kernel, lower, upper, *after, distance, found.rounds, gap
+    return kernel, lower, upper, *after, distance * scale, found.rounds, gap
 
 
 def _scaled(
@@ -273,7 +279,9 @@ def _with_rows(torus: Stencil) -> Stencil:
 
 
 def _positive(name: str, value: float) -> float:
-    if not (isinstance(value, Real) and 0 < value < math.inf):
+    if isinstance(value, bool) or not (
+        isinstance(value, Real) and 0 < value < math.inf
+    ):
         raise ValueError(
             f"`{name}` must be a positive, finite number, got {value!r}. A layer with "
             "norm 0 is the zero kernel."

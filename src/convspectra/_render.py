@@ -1,6 +1,7 @@
 """How the command shows things: tables, JSON, and progress on a terminal."""
 
 import json
+import math
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,26 +14,80 @@ from ._report import aligned, cell
 T = TypeVar("T")
 PATIENCE = 1.0  # seconds of work before a progress bar appears
 
+# What each table shows: the key of a row under each heading.
+_KERNEL = {"kernel": "name", "shape": "shape", "input": "input"}
+VALUES = _KERNEL | {
+    "values of": "values_of",
+    "count": "count",
+    "largest": "largest",
+    "75%": "upper_quartile",
+    "50%": "median",
+    "25%": "lower_quartile",
+    "smallest": "smallest",
+    "rank": "rank",
+    "stable rank": "stable_rank",
+    "condition": "condition",
+}
+NORM = _KERNEL | {"norm from": "lower", "to": "upper", "method": "method"}
+CHANGE = _KERNEL | {
+    "before from": "before_lower",
+    "to": "before_upper",
+    "after from": "after_lower",
+    "to ": "after_upper",
+}
+PROJECTION = CHANGE | {"distance": "distance", "gap": "gap", "rounds": "rounds"}
+COMPARISON = _KERNEL | {
+    "method": "method",
+    "kind": "kind",
+    "value": "value",
+    "of upper end": "ratio",
+}
+
 
 def table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows to stdout: the keys `columns` names, under its headings."""
+    """Write rows to stdout: the keys that `columns` has, under its headings.
+
+    By rich on a terminal that is wide enough, as plain text else.
+    """
     cells = [[cell(row[key]) for key in columns.values()] for row in rows]
     rich = _rich("rich.table") if sys.stdout.isatty() else None
-    if rich is None:
-        sys.stdout.write(aligned(list(columns), cells) + "\n")
-        return
+    if rich is not None:
+        console = require("rich.console", extra="cli").Console()
+        shown = _rich_table(rich, list(columns), cells)
+        endless = console.options.update(max_width=10**6)
+        if console.measure(shown, options=endless).maximum <= console.width:
+            console.print(shown)
+            return
+    sys.stdout.write(aligned(list(columns), cells) + "\n")
+
+
+def _rich_table(rich: Any, header: list[str], cells: list[list[str]]) -> Any:
     text = require("rich.text", extra="cli").Text  # no markup in names from a file
     shown = rich.Table(box=require("rich.box", extra="cli").SIMPLE_HEAD)
-    for i, heading in enumerate(columns):
-        shown.add_column(text(heading), justify="right" if i else "left", no_wrap=True)
+    for i, heading in enumerate(header):
+        shown.add_column(text(heading), justify="right" if i else "left")
     for line in cells:
         shown.add_row(*map(text, line))
-    require("rich.console", extra="cli").Console().print(shown)
+    return shown
 
 
 def as_json(document: Mapping[str, Any]) -> None:
-    """Write a document to stdout."""
-    sys.stdout.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
+    """Write a document to stdout; what is not finite, JSON has only null for."""
+    text = json.dumps(_finite(document), indent=1, allow_nan=False)
+    sys.stdout.write(text + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def names(found: Iterable[str]) -> str:
+    """Return names from a file for a line of text, without control characters."""
+    return ", ".join(ascii(name) for name in found)
 
 
 def say(text: str) -> None:

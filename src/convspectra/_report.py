@@ -28,8 +28,8 @@ COLUMNS = {
     "reshaped": "reshaped",
 }
 NOTE = (
-    "torus: the values are those of the circular layer that stands in for this one, an "
-    "approximation.\nThe norm is of the layer as it is, between two ends that hold."
+    "The values of a torus are those of the circular layer that stands in for the one\n"
+    "named, an approximation. Norms are of the layer as it is, between ends that hold."
 )
 
 
@@ -126,10 +126,10 @@ def spectra(layers: Iterable[Layer], *, rtol: float = 1e-4) -> Report:
 
     Examples
     --------
-    >>> blur = Layer("blur", np.full((1, 1, 3, 3), 1 / 9), Geometry(grid=6))
+    >>> blur = Layer("blur", np.array([[[0.25, 0.5, 0.25]]]), Geometry(grid=5))
     >>> print(spectra([blur]))
-    layer   kernel  input  values of  largest  median  smallest  norm from  to  reshaped
-    blur   1x1x3x3    6x6      layer        1       0         0          1   1    0.3333
+    layer  kernel  input  values of  largest  median  smallest  norm from  to  reshaped
+    blur    1x1x3      5      layer        1  0.6545   0.09549          1   1    0.6124
     """
     return Report(tuple(_spectrum(layer, rtol) for layer in layers))
 
@@ -139,13 +139,14 @@ def _spectrum(layer: Layer, rtol: float) -> LayerSpectrum:
     stencil = stencil_of(weight, geometry)
     torus = geometry if stencil.is_torus else geometry.torus(stencil.kernel)
     norm = operator_norm(weight, geometry, rtol)
+    lower, upper = (float(to_numpy(end)) for end in (norm.lower, norm.upper))
     return LayerSpectrum(
         name=layer.name,
         shape=tuple(weight.shape),
         geometry=geometry,
         values=to_numpy(singular_values(weight, torus)),
         exact=stencil.is_torus,
-        norm=NormBounds(float(norm.lower), float(norm.upper), norm.method, norm.grid),
+        norm=NormBounds(lower, upper, norm.method, norm.grid),
         reshaped=float(reshaped_norm(weight, geometry).value),
     )
 

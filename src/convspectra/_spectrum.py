@@ -119,6 +119,8 @@ def summarize(values: Array, *, rtol: float | None = None) -> Summary:
     xp = namespace(values)
     flat = xp.reshape(values, (-1,))
     count = flat.shape[0]
+    if not count:
+        raise ValueError("`values` must not be empty, got no values.")
     largest, smallest = xp.max(flat), xp.min(flat)
     if rtol is None:
         rtol = float(xp.finfo(flat.dtype).eps) * count

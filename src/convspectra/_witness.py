@@ -11,9 +11,9 @@ from ._array import (
     is_complex,
     like,
     namespace,
+    normalized,
     numbers,
     scalar_like,
-    to_double,
     to_numpy,
     widen,
 )
@@ -53,7 +53,7 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
         gain : scalar, attained, so never above the norm but for rounding.
     """
     stencil = stencil_of(weight, geometry)
-    double = to_double(numbers(weight))
+    double, scale = normalized(numbers(weight))
     operator = operator_of(double, stencil)
     torus, _ = embedding(stencil)
     taps, real = taps_of(double, torus), not is_complex(double)
@@ -63,15 +63,14 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
     else:
         pair = attained(operator, taps, peak, rtol=rtol)
     xp = namespace(double)
-    x, y = pair.x, pair.y
+    x, y = pair.x, pair.y * scale
     if stencil.transposed:  # the layer is the transpose, not the adjoint
-        x, y = xp.conj(y) / (pair.gain or 1.0), xp.conj(x) * pair.gain
-        x, y = (x, y) if is_complex(x) else (xp.real(x), xp.real(y))
+        x, y = xp.conj(pair.y) / (pair.gain or 1.0), xp.conj(x) * (pair.gain * scale)
     images = [
         xp.reshape(image, (-1, *image.shape[2:])) for image in (x, y)
     ]  # channels of all groups in one row
     small = [like(widen(weight), to_numpy(image)) for image in images]
-    return TopVectors(small[0], small[1], scalar_like(weight, pair.gain))
+    return TopVectors(small[0], small[1], scalar_like(weight, pair.gain * scale))
 
 
 def peak_wave(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:

@@ -1,7 +1,6 @@
 """The command `convspectra`: data on stdout, talk on stderr, and an exit code."""
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,13 +12,23 @@ from ._arguments import geometry_of, parser
 from ._array import Array
 from ._demo import demo_layers
 from ._files import check_target, replacing, write_copy, write_npz
-from ._geometry import Geometry
 from ._kernels import choose, in_layout, load
 from ._layer import Layer
 from ._norm import NormBounds, operator_norm
 from ._project import clip, project
-from ._render import as_json, progress, say, table
-from ._report import NOTE, Report, spectra
+from ._render import (
+    CHANGE,
+    COMPARISON,
+    NORM,
+    PROJECTION,
+    VALUES,
+    as_json,
+    names,
+    progress,
+    say,
+    table,
+)
+from ._report import COLUMNS, NOTE, LayerSpectrum, Report, spectra
 
 METHODS = (
     baselines.reshaped_norm,
@@ -28,41 +37,11 @@ METHODS = (
     baselines.gram_iteration,
     baselines.tensor_norm,
 )
-KERNEL = {"kernel": "name", "shape": "shape", "input": "input"}
-VALUES = KERNEL | {
-    "values of": "values_of",
-    "count": "count",
-    "largest": "largest",
-    "75%": "upper_quartile",
-    "50%": "median",
-    "25%": "lower_quartile",
-    "smallest": "smallest",
-    "rank": "rank",
-    "stable rank": "stable_rank",
-    "condition": "condition",
-}
-NORM = KERNEL | {"norm from": "lower", "to": "upper", "method": "method"}
-CHANGE = KERNEL | {
-    "before from": "before_lower",
-    "to": "before_upper",
-    "after from": "after_lower",
-    "to ": "after_upper",
-}
-PROJECTION = CHANGE | {"distance": "distance", "gap": "gap", "rounds": "rounds"}
-COMPARISON = KERNEL | {
-    "method": "method",
-    "kind": "kind",
-    "value": "value",
-    "of upper end": "ratio",
-}
 
 
 def run() -> None:
     """Run the command and exit with its code."""
-    code = main()
-    if code == 141:  # nobody reads on: let nothing be flushed into the broken pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
+    sys.exit(main())
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -109,11 +88,12 @@ def main(argv: list[str] | None = None) -> int:
 def _values(args: argparse.Namespace) -> int:
     if args.output:
         check_target(args.output, ".npz")
-    rtol = {} if args.rtol is None else {"rtol": args.rtol}
-    found: list[Any] = []
-    skipped = _each(
-        args, "values", lambda layer: found.extend(spectra([layer], **rtol).layers)
-    )
+    found: list[LayerSpectrum] = []
+
+    def measure(layer: Layer) -> None:
+        found.extend(spectra([layer], rtol=args.rtol).layers)
+
+    skipped = _each(args, measure)
     rows = [{**layer.row(), "input": layer.geometry.grid} for layer in found]
     if args.output:
         write_npz(args.output, {layer.name: layer.values for layer in found})
@@ -130,45 +110,42 @@ def _norm(args: argparse.Namespace) -> int:
     rows = []
 
     def measure(layer: Layer) -> None:
-        rows.append(
-            _about(layer) | _ends(_measured(args, layer.weight, layer.geometry))
-        )
+        norm = operator_norm(layer.weight, layer.geometry, args.rtol)
+        rows.append(_about(layer) | _ends(norm))
 
-    skipped = _each(args, "norm", measure)
+    skipped = _each(args, measure)
     _show(args, NORM, rows, skipped)
     if args.fail_above is None:
         return 0
     above = [row["name"] for row in rows if row["upper"] > args.fail_above]
     if above:
-        say(f"above {args.fail_above:g}: {', '.join(above)}.")
+        say(f"above {args.fail_above:g}: {names(above)}.")
     return int(bool(above))
 
 
 def _clip(args: argparse.Namespace) -> int:
     def change(layer: Layer) -> tuple[Array, dict[str, Any]]:
         weight, geometry = layer.weight, layer.geometry
-        before = _measured(args, weight, geometry)
+        before = operator_norm(weight, geometry, args.rtol)
         clipped = clip(
             weight, geometry, args.max_norm, args.rounds, min_norm=args.min_norm
         )
-        after = _measured(args, clipped, geometry)
+        after = operator_norm(clipped, geometry, args.rtol)
         return clipped, _ends(before, "before_") | _ends(after, "after_")
 
     rows = _change(args, CHANGE, change)
     outside = [row["name"] for row in rows if row["after_upper"] > args.max_norm]
     if outside:
         say(
-            f"cropping has left these above {args.max_norm:g}: {', '.join(outside)}. "
+            f"cropping has left these above {args.max_norm:g}: {names(outside)}. "
             "Take more --rounds, or `convspectra project`, which ends inside."
         )
     return 0
 
 
 def _project(args: argparse.Namespace) -> int:
-    rtol = {} if args.rtol is None else {"rtol": args.rtol}
-
     def change(layer: Layer) -> tuple[Array, dict[str, Any]]:
-        found = project(layer.weight, layer.geometry, args.max_norm, **rtol)
+        found = project(layer.weight, layer.geometry, args.max_norm, args.rtol)
         return found.weight, {
             **_ends(found.before, "before_"),
             **_ends(found.after, "after_"),
@@ -185,7 +162,7 @@ def _compare(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
 
     def compare(layer: Layer) -> None:
-        norm = _measured(args, layer.weight, layer.geometry)
+        norm = operator_norm(layer.weight, layer.geometry, args.rtol)
         found = [
             ("operator_norm", "certified lower end", float(norm.lower)),
             ("operator_norm", "certified upper end", float(norm.upper)),
@@ -198,7 +175,7 @@ def _compare(args: argparse.Namespace) -> int:
             row = {"method": name, "kind": kind, "value": value, "ratio": ratio}
             rows.append(_about(layer) | row)
 
-    skipped = _each(args, "compare", compare)
+    skipped = _each(args, compare)
     _show(args, COMPARISON, rows, skipped)
     return 0
 
@@ -210,7 +187,8 @@ def _demo(args: argparse.Namespace) -> int:
     if args.json:
         as_json({"kernels": report.rows()})
     else:
-        sys.stdout.write(f"{report}\n")
+        table(COLUMNS, report.rows())
+    say(NOTE)
     try:
         from . import plot
     except ModuleNotFoundError as error:
@@ -242,24 +220,24 @@ def _change(
         rows.append(_about(layer) | row)
         arrays[layer.name] = in_layout(weight, args.layout)
 
-    skipped = _each(args, args.command, keep)
+    skipped = _each(args, keep)
     write_copy(args.file, args.output, arrays)
     _show(args, columns, rows, skipped)
     return rows
 
 
 def _each(
-    args: argparse.Namespace, label: str, work: Callable[[Layer], None]
+    args: argparse.Namespace, work: Callable[[Layer], None]
 ) -> list[tuple[str, str]]:
     """Do the work for each kernel asked for; return what was skipped, and why."""
     geometry = geometry_of(args)
     kernels, skipped = choose(args.file, args.key)
     for reason in dict.fromkeys(reason for _, reason in skipped):
-        names = ", ".join(ascii(name) for name, why in skipped if why == reason)
-        say(f"skipped, since each {reason}: {names}.")
+        alike = names(name for name, why in skipped if why == reason)
+        say(f"skipped ({reason}): {alike}.")
     if args.grid is None:
         say("grid none: the norms hold for every input size.")
-    for entry in progress(kernels, label):
+    for entry in progress(kernels, args.command):
         with _naming(entry.name):
             work(load(args.file, entry, geometry, args.layout))
     return skipped
@@ -272,14 +250,6 @@ def _naming(name: str) -> Iterator[None]:
         yield
     except (ValueError, TypeError) as error:
         raise ValueError(f"{name!a}: {error}") from error
-
-
-def _measured(
-    args: argparse.Namespace, weight: Array, geometry: Geometry
-) -> NormBounds:
-    if args.rtol is None:
-        return operator_norm(weight, geometry)
-    return operator_norm(weight, geometry, args.rtol)
 
 
 def _about(layer: Layer) -> dict[str, Any]:

@@ -83,9 +83,9 @@ def _finish(ax: "Axes", layers: Sequence[LayerSpectrum]) -> None:
     of = " of the layer or its torus" if len(kinds) > 1 else " of the torus"
     ax.set_xlabel("rank, from the largest value to the smallest")
     ax.set_ylabel("singular value" + of * (False in kinds))
-    ax.set_yscale("log", nonpositive="mask")
     top = max((float(layer.norm.upper) for layer in layers), default=0.0)
     if top > 0:
+        ax.set_yscale("log", nonpositive="mask")
         least = [np.quantile(layer.values, 0.005) for layer in layers]
         ax.set_ylim(max(float(min(least)), top / 10**DECADES) / 1.2, 1.2 * top)
     ax.set_xlim(0, 1)

@@ -1,0 +1,357 @@
+"""Files of kernels: every format there and back, and what is refused."""
+
+import io
+import json
+import pickle
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+from convspectra._files import (
+    Entry,
+    _npz_entry,
+    check_target,
+    entries,
+    read,
+    replacing,
+    write_copy,
+    write_npz,
+)
+from convspectra._optional import require
+
+safetensors = pytest.importorskip("safetensors.numpy")
+ml_dtypes = pytest.importorskip("ml_dtypes")
+METADATA = {"format": "pt", "note": "kept"}
+
+
+@pytest.fixture
+def arrays(rng):
+    """Kernels of every dtype that is read, between other things."""
+    kernel = rng.standard_normal((3, 2, 3, 3))
+    return {
+        "z.half": kernel.astype("float16"),
+        "ids": np.arange(5),
+        "single": kernel.astype("float32"),
+        "a/double": kernel,
+        "bias": np.ones(3),
+        "complex": (kernel + 1j).astype("complex64"),
+    }
+
+
+def save_npz(path, arrays, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, array in arrays.items():
+            buffer = io.BytesIO()
+            np.lib.format.write_array(buffer, array)
+            archive.writestr(f"{name}.npy", buffer.getvalue())
+        archive.comment = b"a comment"
+
+
+def npy(header, data=b"", version=(1, 0)):
+    """The bytes of an .npy file with this header, honest or not."""
+    text = repr(header).encode().ljust(117) + b"\n"
+    return b"\x93NUMPY" + bytes(version) + len(text).to_bytes(2, "little") + text + data
+
+
+def header(shape, descr="<f4"):
+    return {"descr": descr, "fortran_order": False, "shape": shape}
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8", ">c16"])
+def test_npy_there_and_back(tmp_path, rng, dtype, order):
+    kernel = rng.standard_normal((2, 3, 4)).astype(dtype).copy(order=order)
+    source, target = tmp_path / "k.npy", tmp_path / "new.npy"
+    np.save(source, kernel)
+    (entry,) = entries(source)
+    found = read(source, entry)
+    assert (entry.name, entry.shape, entry.unsuitable) == ("k", (2, 3, 4), "")
+    assert found.dtype.isnative
+    np.testing.assert_array_equal(found, kernel)
+    write_copy(source, target, {"k": 2 * found})
+    back = np.load(target)
+    np.testing.assert_array_equal(back, 2 * kernel)
+    assert back.dtype == kernel.dtype
+    assert back.flags.f_contiguous == (order == "F")
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_npz_there_and_back(tmp_path, arrays, compression):
+    source, target = tmp_path / "k.npz", tmp_path / "new.npz"
+    save_npz(source, arrays, compression)
+    found = {entry.name: entry for entry in entries(source)}
+    assert list(found) == list(arrays)
+    for name in ("z.half", "single", "a/double", "complex"):
+        np.testing.assert_array_equal(read(source, found[name]), arrays[name])
+    write_copy(source, target, {"single": -arrays["single"]})
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target) as new:
+        assert new.namelist() == old.namelist()
+        assert new.comment == old.comment
+        assert new.testzip() is None
+        for a, b in zip(old.infolist(), new.infolist()):
+            assert (a.compress_type, a.date_time) == (b.compress_type, b.date_time)
+            assert (old.read(a) == new.read(b)) == (a.filename != "single.npy")
+    np.testing.assert_array_equal(np.load(target)["single"], -arrays["single"])
+
+
+def test_safetensors_there_and_back(tmp_path, arrays):
+    source, target = tmp_path / "k.safetensors", tmp_path / "new.safetensors"
+    arrays["brain"] = arrays["single"].astype(ml_dtypes.bfloat16)
+    safetensors.save_file(arrays, source, metadata=METADATA)
+    found = {entry.name: entry for entry in entries(source)}
+    kernels = ("z.half", "single", "a/double", "complex", "brain")
+    for name in kernels:
+        np.testing.assert_array_equal(read(source, found[name]), arrays[name])
+        assert read(source, found[name]).dtype == arrays[name].dtype
+    write_copy(source, target, {name: -arrays[name] for name in kernels})
+    for name, array in safetensors.load_file(target).items():
+        want = -arrays[name] if name in kernels else arrays[name]
+        np.testing.assert_array_equal(array, want)
+        assert array.dtype == arrays[name].dtype
+    # The header, with its metadata and order, is the same to the byte.
+    old, new = source.read_bytes(), target.read_bytes()
+    length = 8 + int.from_bytes(old[:8], "little")
+    assert old[:length] == new[:length]
+    assert json.loads(new[8:length])["__metadata__"] == METADATA
+
+
+def test_a_copy_may_replace_its_source(tmp_path, arrays):
+    path = tmp_path / "k.npz"
+    save_npz(path, arrays)
+    write_copy(path, path, {"single": 0 * arrays["single"]})
+    assert not np.load(path)["single"].any()
+    np.testing.assert_array_equal(np.load(path)["ids"], arrays["ids"])
+
+
+def test_values_may_have_any_name(tmp_path):
+    arrays = {"file": np.ones(2), "allow_pickle": np.zeros(3), "a/b": np.ones((2, 2))}
+    write_npz(tmp_path / "v.npz", arrays)
+    with np.load(tmp_path / "v.npz") as found:
+        assert list(found) == list(arrays)
+        np.testing.assert_array_equal(found["a/b"], arrays["a/b"])
+
+
+def test_shape_and_dtype_are_kept_or_refused(tmp_path):
+    path = tmp_path / "k.npy"
+    np.save(path, np.ones((1, 1, 3), "float32"))
+    for other in (np.ones((1, 1, 3)), np.ones((1, 1, 4), "float32")):
+        with pytest.raises(ValueError, match=r"must keep shape \(1, 1, 3\) and dtype"):
+            write_copy(path, tmp_path / "new.npy", {"k": other})
+    assert not (tmp_path / "new.npy").exists()
+
+
+def test_what_is_not_finite_is_not_written(tmp_path):
+    path = tmp_path / "k.npy"
+    np.save(path, np.ones((1, 1, 3)))
+    with pytest.raises(ValueError, match="'k' must stay finite"):
+        write_copy(path, path, {"k": np.full((1, 1, 3), np.nan)})
+    np.testing.assert_array_equal(np.load(path), np.ones((1, 1, 3)))
+
+
+class Bomb:
+    def __reduce__(self):
+        return (pytest.fail, ("this was unpickled",))
+
+
+def test_pickled_objects_are_never_loaded(tmp_path):
+    bomb = np.array([[[Bomb()]]], dtype=object)
+    np.save(tmp_path / "k.npy", bomb)
+    np.savez(tmp_path / "k.npz", bomb=bomb, kernel=np.ones((1, 1, 3)))
+    (alone,) = entries(tmp_path / "k.npy")
+    among = entries(tmp_path / "k.npz")
+    for entry in (alone, among[0]):
+        assert entry.unsuitable == "holds pickled objects, which are never loaded"
+    write_copy(
+        tmp_path / "k.npz", tmp_path / "new.npz", {"kernel": np.zeros((1, 1, 3))}
+    )
+    with zipfile.ZipFile(tmp_path / "new.npz") as archive:
+        kept = archive.read("bomb.npy")
+    with pytest.raises(pytest.fail.Exception):  # it is still there, and armed
+        pickle.loads(kept[kept.index(b"\n") + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((10**5, 10**5, 10**5), "must have 4000000000000000 bytes, got 36"),
+        ((-1, 3, 3), r"must not be negative, got \(-1, 3, 3\)"),
+        ((2**62, 4, 4), "bytes, got 36"),
+        ((2, 2, 2), "must have 32 bytes, got 36"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_a_header_is_checked_before_anything_is_read(tmp_path, shape, message, suffix):
+    path, data = tmp_path / f"k{suffix}", npy(header(shape), bytes(36))
+    if suffix == ".npy":
+        path.write_bytes(data)
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("k.npy", data)
+    with pytest.raises(ValueError, match=message):
+        entries(path)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"PK",
+        b"\x93NUMPY\x09\x00",
+        npy("not a dict"),
+        npy(header((1, 1, 1), "<q9")),
+        npy({"descr": "<f4"}),
+        npy(header((1, 1, "x"))),
+        npy(header((1, 1, 1)), bytes(4), version=(7, 7)),
+    ],
+)
+def test_damaged_headers_are_refused(tmp_path, data):
+    (tmp_path / "k.npy").write_bytes(data)
+    with pytest.raises(ValueError, match=r"must be a whole \.npy array, got one"):
+        entries(tmp_path / "k.npy")
+
+
+def test_a_bomb_is_refused_by_the_directory(tmp_path):
+    path = tmp_path / "k.npz"
+    save_npz(path, {"k": np.zeros((1, 1, 999))}, zipfile.ZIP_DEFLATED)
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        size = archive.getinfo("k.npy").file_size.to_bytes(4, "little")
+    at = data.index(size, data.index(b"PK\x01\x02"))
+    data[at : at + 4] = (2**32 - 2).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="must have 7992 bytes, got 42949671"):
+        entries(path)
+    big = zipfile.ZipInfo("k.npy")
+    big.compress_type, big.file_size = zipfile.ZIP_DEFLATED, 2**33
+    with pytest.raises(ValueError, match="made to exhaust the memory"):
+        _npz_entry(None, big, "k", 100)
+
+
+@pytest.mark.parametrize("count", [9, 9999])  # read with the header, and after it
+def test_an_entry_larger_than_its_directory_says_is_refused(tmp_path, count):
+    path, true = tmp_path / "k.npz", 10**6
+    data = npy(header((1, 1, count), "<f8")).ljust(true, b"\0")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("k.npy", data)
+    data = bytearray(path.read_bytes())
+    at = data.index(true.to_bytes(4, "little"), data.index(b"PK\x01\x02"))
+    data[at : at + 4] = (128 + 8 * count).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="damaged or cut short"):
+        read(path, entries(path)[0])
+
+
+def test_names_must_differ(tmp_path):
+    with zipfile.ZipFile(tmp_path / "k.npz", "w") as archive:
+        archive.writestr("k.npy", npy(header((1, 1, 1)), bytes(4)))
+        archive.writestr("k", b"text")
+    with pytest.raises(ValueError, match="must have different names"):
+        entries(tmp_path / "k.npz")
+
+
+def test_other_things_in_an_npz_are_kept(tmp_path):
+    with zipfile.ZipFile(tmp_path / "k.npz", "w") as archive:
+        archive.writestr("readme.txt", b"text")
+        archive.writestr("k.npy", npy(header((1, 1, 1)), bytes(4)))
+    found = entries(tmp_path / "k.npz")
+    assert "something other than an array" in found[0].unsuitable
+    write_copy(
+        tmp_path / "k.npz", tmp_path / "n.npz", {"k": np.ones((1, 1, 1), "float32")}
+    )
+    with zipfile.ZipFile(tmp_path / "n.npz") as archive:
+        assert archive.read("readme.txt") == b"text"
+
+
+def test_unknown_suffixes_are_refused(tmp_path):
+    (tmp_path / "model.pt").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"\.npy, \.npz, \.safetensors, got \.pt"):
+        entries(tmp_path / "model.pt")
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(ValueError, match="regular file"):
+        entries(tmp_path / "folder.npy")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("k.npz", r"must end in \.npy, got"),
+        ("nowhere/k.npy", "in a folder that exists"),
+        ("a-file/k.npy", "in a folder that exists"),
+        ("folder.npy", "must be a file"),
+    ],
+)
+def test_targets_are_checked_first(tmp_path, target, message):
+    (tmp_path / "folder.npy").mkdir()
+    (tmp_path / "a-file").touch()
+    with pytest.raises(ValueError, match=message):
+        check_target(tmp_path / target, ".npy")
+
+
+def test_a_failing_write_leaves_nothing(tmp_path, arrays, monkeypatch):
+    source, target = tmp_path / "k.npz", tmp_path / "new.npz"
+    save_npz(source, arrays)
+    target.write_bytes(b"precious")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfileobj", full)
+    with pytest.raises(OSError, match=r"new\.npz' must be writable: No space left"):
+        write_copy(source, target, {"single": arrays["single"]})
+    assert target.read_bytes() == b"precious"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["k.npz", "new.npz"]
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path):
+    def write():
+        with replacing(tmp_path / "k.npy") as partial:
+            partial.write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_link_is_written_through(tmp_path):
+    (tmp_path / "real.npy").touch()
+    (tmp_path / "link.npy").symlink_to(tmp_path / "real.npy")
+    with replacing(tmp_path / "link.npy") as partial:
+        partial.write_bytes(b"new")
+    assert (tmp_path / "link.npy").is_symlink()
+    assert (tmp_path / "real.npy").read_bytes() == b"new"
+
+
+def test_missing_tools_say_how_to_get_them(tmp_path, monkeypatch, arrays):
+    path = tmp_path / "k.safetensors"
+    brain = arrays["single"].astype(ml_dtypes.bfloat16)
+    safetensors.save_file({"brain": brain}, path)
+    (entry,) = entries(path)
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)  # as if not installed
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ModuleNotFoundError, match=r"install convspectra\[cli\]"):
+        read(path, entry)
+    with pytest.raises(ModuleNotFoundError, match="`safetensors` must be installed"):
+        entries(path)
+
+
+def test_a_tool_that_is_broken_inside_says_so_itself(tmp_path, monkeypatch):
+    (tmp_path / "broken_tool.py").write_text("import not_there_at_all")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
+        require("broken_tool", extra="cli")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "reason"),
+    [
+        ("float32", (3, 3, 1), ""),
+        ("float32", (3, 3), "has fewer than 3 axes"),
+        ("int8", (3, 3, 3), "holds int8, not floating point"),
+        ("float128", (3, 3, 3), "holds float128, not floating point"),
+    ],
+)
+def test_what_cannot_be_a_kernel(dtype, shape, reason):
+    assert Entry("k", dtype, shape).unsuitable == reason

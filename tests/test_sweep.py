@@ -1,0 +1,92 @@
+"""Thousands of random geometries with all options together, against the dense matrix."""
+
+import numpy as np
+import pytest
+from oracles import descending, tolerance, values_by_matrix
+
+import convspectra._certify
+import convspectra._norm
+import convspectra._project
+from convspectra import Geometry, dense_matrix, operator_norm, project, singular_values
+
+BLOCKS, EACH = 40, 100
+ENTRIES = 200_000  # of the largest dense matrix that is drawn
+
+
+def draw(rng):
+    """A weight and a geometry that have an output; every option may be on."""
+    while True:
+        axes = int(rng.choice([1, 1, 2, 2, 2, 3]))
+        size = {1: 7, 2: 5, 3: 3}[axes]
+        kernel = tuple(int(k) for k in rng.integers(1, size + 1, axes))
+        stride = tuple(int(s) for s in rng.integers(1, 4, axes))
+        times = stride if rng.random() < 0.6 else (1,) * axes
+        grid = tuple(int(n) * s for n, s in zip(rng.integers(1, size + 1, axes), times))
+        groups = int(rng.choice([1, 1, 2, 3]))
+        explicit = tuple((int(a), int(b)) for a, b in rng.integers(0, 4, (axes, 2)))
+        transposed = bool(rng.random() < 0.3)
+        extra = tuple(int(rng.integers(0, s)) for s in stride)
+        padding = ["same", "valid", int(rng.integers(0, 3)), explicit][rng.choice(4)]
+        shape = (groups * int(rng.integers(1, 5)), int(rng.integers(1, 5)), *kernel)
+        geometry = Geometry(
+            grid=grid,
+            stride=stride,
+            dilation=tuple(int(d) for d in rng.integers(1, 4, axes)),
+            groups=groups,
+            padding=padding,
+            boundary=str(
+                rng.choice(["circular", "circular", "zeros", "reflect", "replicate"])
+            ),
+            transposed=transposed,
+            output_padding=extra if transposed and padding != "same" else 0,
+        )
+        try:
+            out = geometry.out_grid(kernel)
+        except ValueError:
+            continue
+        channels = shape[0] * shape[1] * groups
+        if channels * np.prod(grid) * np.prod(out) > ENTRIES:
+            continue
+        weight = rng.standard_normal(shape)
+        if rng.random() < 0.2:
+            weight = weight + 1j * rng.standard_normal(shape)
+        return weight, geometry
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_random_geometries_agree_with_the_matrix(block, monkeypatch):
+    for seed in range(block * EACH, (block + 1) * EACH):
+        rng = np.random.default_rng(seed)
+        weight, geometry = draw(rng)
+        if rng.random() < 0.5:
+            monkeypatch.setattr(convspectra._norm, "MATRIX_LIMIT", 0)
+        if rng.random() < 0.5:
+            monkeypatch.setattr(convspectra._certify, "FEW", 0)
+        check(seed, rng, weight, geometry)
+        monkeypatch.undo()
+
+
+def check(seed, rng, weight, geometry):
+    said = f"seed {seed}: weight {weight.shape} {weight.dtype}, {geometry}"
+    want = values_by_matrix(weight, geometry)
+    norm = want[0]
+    single = weight.astype("complex64" if np.iscomplexobj(weight) else "float32")
+    for array in (weight, single):
+        got = singular_values(array, geometry)
+        assert got.size == want.size, said
+        room = tolerance(want, array.dtype) * 10
+        np.testing.assert_allclose(descending(got), want, atol=room, err_msg=said)
+    rtol = float(rng.choice([1e-2, 1e-4, 1e-8]))
+    found = operator_norm(weight, geometry, rtol)
+    room = 1e-13 * norm + 1e-14
+    assert found.lower - room <= norm <= found.upper + room, said
+    if found.method != "embedding" and norm > 1e-3:
+        assert found.gap <= rtol, said
+    bound = float(rng.uniform(0.1, 1.1) * norm) + 1e-3
+    projected = project(weight, geometry, bound)
+    assert projected.after.upper <= bound, said
+    inside = np.linalg.norm(dense_matrix(projected.weight, geometry), 2)
+    assert inside <= bound * (1 + 1e-13), said
+    if found.method != "embedding":
+        assert projected.gap <= 2e-3, said
