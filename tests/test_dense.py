@@ -130,5 +130,7 @@ def test_the_matrix_comes_from_the_library_of_the_weight(xp, rng):
 
 def test_a_matrix_that_is_too_large_is_refused():
     weight = np.ones((64, 64, 3, 3), dtype="float32")
-    with pytest.raises(ValueError, match=r"at most 16777216 entries, got 65536 x 65536"):
+    with pytest.raises(
+        ValueError, match=r"at most 16777216 entries, got 65536 x 65536"
+    ):
         dense_matrix(weight, Geometry(32))

@@ -78,7 +78,11 @@ def test_geometries_compare_and_hash_by_value():
         ({"grid": 4, "stride": 0}, ValueError, "`stride` must be at least 1, got 0"),
         ({"grid": 4, "dilation": 0}, ValueError, "`dilation` must be at least 1"),
         ({"grid": 4, "groups": 0}, ValueError, "`groups` must be at least 1, got 0"),
-        ({"grid": 4, "padding": -1}, ValueError, "`padding` must be at least 0, got -1"),
+        (
+            {"grid": 4, "padding": -1},
+            ValueError,
+            "`padding` must be at least 0, got -1",
+        ),
         ({"grid": 4, "padding": "full"}, ValueError, "a number per axis .* got 'full'"),
         (
             {"grid": (4, 4), "padding": ((1, 2, 3), 1)},
@@ -156,7 +160,9 @@ def test_what_a_weight_must_be(function, weight, error, message):
 
 
 def test_a_weight_and_a_geometry_must_fit():
-    with pytest.raises(ValueError, match=r"groups` must divide the out channels.* 3 gr"):
+    with pytest.raises(
+        ValueError, match=r"groups` must divide the out channels.* 3 gr"
+    ):
         singular_values(np.ones((4, 2, 3)), Geometry(4, groups=3))
     with pytest.raises(ValueError, match=r"groups` must divide the in channels"):
         singular_values(np.ones((4, 2, 3)), Geometry(4, groups=3, transposed=True))
@@ -187,5 +193,7 @@ def test_a_layer_is_checked_at_birth():
         Layer("conv", np.full((1, 1, 3), np.nan), Geometry(4))
     with pytest.raises(TypeError, match="`name` must be a string, got 3"):
         Layer(3, np.ones((1, 1, 3)), Geometry(4))
-    with pytest.raises(TypeError, match="must be a NumPy, torch or JAX array, got list"):
+    with pytest.raises(
+        TypeError, match="must be a NumPy, torch or JAX array, got list"
+    ):
         Layer.from_hwio("conv", [1.0], Geometry(4))

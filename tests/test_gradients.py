@@ -55,7 +55,10 @@ def test_torch_differentiates(case, function, dtype, torch, rng):
 def test_jax_differentiates_inside_and_outside_jit(case, function, jax, rng):
     weight, geometry = make(case, rng)
     direction, want = differences(function, weight, geometry, rng)
-    for differentiate in (jax.grad(function), jax.jit(jax.grad(function), static_argnums=1)):
+    for differentiate in (
+        jax.grad(function),
+        jax.jit(jax.grad(function), static_argnums=1),
+    ):
         got = np.sum(np.asarray(differentiate(weight, geometry)) * direction)
         assert got == pytest.approx(want, rel=1e-5)
 

@@ -96,7 +96,9 @@ def test_chunks_change_nothing(monkeypatch, rng):
 
 
 @pytest.mark.parametrize("boundary", ["circular", "zeros"])
-@pytest.mark.parametrize("case", ["plain", "strided", "dilated", "grouped", "even-kernel"])
+@pytest.mark.parametrize(
+    "case", ["plain", "strided", "dilated", "grouped", "even-kernel"]
+)
 def test_the_supremum_bounds_every_grid(case, boundary, rng):
     shape, arguments = CASES[case]
     weight = rng.standard_normal(shape)
@@ -107,7 +109,9 @@ def test_the_supremum_bounds_every_grid(case, boundary, rng):
     stride = rest.get("stride", 1)
     norms = [norm_by_matrix(weight, Geometry(n * stride, **rest)) for n in (1, 2, 3, 5)]
     assert max(norms) <= found.upper
-    large = operator_norm(weight, Geometry(256 * stride, **rest | {"boundary": "circular"}))
+    large = operator_norm(
+        weight, Geometry(256 * stride, **rest | {"boundary": "circular"})
+    )
     assert large.lower <= found.upper
     assert large.upper >= found.lower * (1 - 1e-3)  # a fine grid nearly attains it
 

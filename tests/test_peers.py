@@ -1,10 +1,17 @@
-"""Where other tools are wrong: each case by name, with the dense matrix as the judge."""
+"""Where other tools are wrong: each case by name, the dense matrix judging."""
 
 import numpy as np
 import pytest
 from oracles import norm_by_matrix
 
-from convspectra import Geometry, clip, operator_norm, project, scale_to, singular_values
+from convspectra import (
+    Geometry,
+    clip,
+    operator_norm,
+    project,
+    scale_to,
+    singular_values,
+)
 
 
 def kernel(rng, *shape):
@@ -23,9 +30,7 @@ def assert_exact(weight, geometry):
 def test_groups_take_the_largest_norm_not_the_product(groups, rng):
     weight = kernel(rng, 8, 8 // groups, 3, 3)
     assert_exact(weight, Geometry(8, groups=groups))
-    each = [
-        operator_norm(part, Geometry(8)).upper for part in np.split(weight, groups)
-    ]
+    each = [operator_norm(part, Geometry(8)).upper for part in np.split(weight, groups)]
     together = operator_norm(weight, Geometry(8, groups=groups))
     assert together.upper == pytest.approx(max(each), rel=1e-4)
 

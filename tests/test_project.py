@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from oracles import CASES, TORUS, make, norm_by_matrix, values_by_matrix
 
 import convspectra._project
-from convspectra import Geometry, clip, operator_norm, project, scale_to, singular_values
+from convspectra import (
+    Geometry,
+    clip,
+    operator_norm,
+    project,
+    scale_to,
+    singular_values,
+)
 
 
 def distance(a, b):
@@ -255,4 +262,6 @@ def test_projecting_twice_is_projecting_once(shape, grid, part, seed):
     bound = float(part * norm_by_matrix(weight, geometry)) + 1e-6
     once = project(weight, geometry, bound)
     assert once.after.upper <= bound
-    np.testing.assert_array_equal(project(once.weight, geometry, bound).weight, once.weight)
+    np.testing.assert_array_equal(
+        project(once.weight, geometry, bound).weight, once.weight
+    )

@@ -28,18 +28,14 @@ def test_every_library_gives_the_same_values(case, xp, rng):
     array = xp.asarray(weight)
     got = singular_values(array, geometry)
     assert type(got) is type(array)
-    np.testing.assert_allclose(
-        np.asarray(got), want, atol=tolerance(want, "float64")
-    )
+    np.testing.assert_allclose(np.asarray(got), want, atol=tolerance(want, "float64"))
 
 
 @pytest.mark.parametrize("case", TORUS)
 def test_values_have_a_place_for_every_frequency_and_group(case, rng):
     weight, geometry = make(case, rng)
     full = geometry.on(weight.ndim - 2)
-    frequencies = (
-        full.grid if full.transposed else full.out_grid(weight.shape[2:])
-    )
+    frequencies = full.grid if full.transposed else full.out_grid(weight.shape[2:])
     rank = min(
         weight.shape[0] // full.groups, weight.shape[1] * int(np.prod(full.stride))
     )
@@ -160,7 +156,9 @@ def test_turning_the_kernel_round_keeps_the_values(shape, grid, seed):
     seed=seeds,
 )
 @settings(deadline=None)
-def test_all_options_together_agree_with_the_matrix(shape, grid, stride, dilation, seed):
+def test_all_options_together_agree_with_the_matrix(
+    shape, grid, stride, dilation, seed
+):
     weight = draw(seed, shape)
     geometry = Geometry(grid * stride, stride=stride, dilation=dilation)
     want = values_by_matrix(weight, geometry)
@@ -192,7 +190,9 @@ def test_the_summary_of_the_zero_kernel_is_finite_where_it_can_be():
 def test_the_log_volume_is_the_log_determinant(rng):
     weight, geometry = rng.standard_normal((3, 3, 3, 3)), Geometry(4)
     want = np.linalg.slogdet(dense_matrix(weight, geometry))[1]
-    assert summarize(singular_values(weight, geometry)).log_volume == pytest.approx(want)
+    assert summarize(singular_values(weight, geometry)).log_volume == pytest.approx(
+        want
+    )
 
 
 def _stencil(weight, geometry):

@@ -1,4 +1,4 @@
-"""Thousands of random geometries with all options together, against the dense matrix."""
+"""Thousands of random geometries, all options together, against the dense matrix."""
 
 import numpy as np
 import pytest

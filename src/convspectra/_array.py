@@ -1,12 +1,15 @@
 """The only file that knows which array libraries exist."""
 
+import functools
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import array_api_compat
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 Array: TypeAlias = Any  # no static type spans NumPy, torch and JAX
 
@@ -18,6 +21,7 @@ _SPACING = {  # of the numbers next to 1, by dtype
     "float16": 2.0**-10,
     "bfloat16": 2.0**-7,
 }
+SMALL = 128  # channels up to which BLAS gains nothing by a second thread
 _DOUBLE = ("float64", "complex128")
 _HALF = ("float16", "bfloat16")
 
@@ -119,9 +123,11 @@ def to_numpy(x: Array) -> np.ndarray:
 
 def adjoint(x: Array) -> Array:
     """The conjugate transpose over the last two axes."""
-    xp = namespace(x)
-    turned = xp.matrix_transpose(x)
-    return xp.conj(turned) if is_complex(x) else turned
+    return conj(namespace(x).matrix_transpose(x))
+
+
+def conj(x: Array) -> Array:
+    return namespace(x).conj(x) if is_complex(x) else x
 
 
 def svdvals(x: Array) -> Array:
@@ -144,7 +150,9 @@ def are_definite(matrices: Array) -> np.ndarray:
         import torch
 
         return to_numpy(torch.linalg.cholesky_ex(matrices).info == 0)
-    return np.array([_is_definite(xp, matrices[i, ...]) for i in range(matrices.shape[0])])
+    return np.array(
+        [_is_definite(xp, matrices[i, ...]) for i in range(matrices.shape[0])]
+    )
 
 
 def _is_definite(xp: Any, matrix: Array) -> bool:
@@ -165,6 +173,25 @@ def numbers(weight: Array) -> Array:
     return weight.detach() if array_api_compat.is_torch_array(weight) else weight
 
 
+@contextmanager
+def one_thread(weight: Array) -> Iterator[None]:
+    """One BLAS thread while NumPy works on many small matrices.
+
+    Its threads would wait for each other longer than they work; with another busy
+    process on the machine, by a factor of thirty.
+    """
+    if array_api_compat.is_numpy_array(weight) and max(weight.shape[:2]) <= SMALL:
+        with _thread_pools().limit(limits=1, user_api="blas"):
+            yield
+    else:
+        yield
+
+
+@functools.cache
+def _thread_pools() -> ThreadpoolController:
+    return ThreadpoolController()  # looks through all loaded libraries: once will do
+
+
 def looking_at_numbers(
     f: Callable[[Array], tuple[Any, ...]],
     weight: Array,
@@ -180,11 +207,12 @@ def looking_at_numbers(
         From an array of numbers to a tuple: `arrays` arrays shaped and typed like it,
         and then real numbers.
     scalars : tuple of {-1, 0, 1}
-        For each of these numbers whether it may be rounded down, either way or up, where
-        JAX has no double precision.
+        Where JAX has no double precision, each of these numbers is rounded down, to
+        the nearest, or up.
     """
     if not array_api_compat.is_jax_array(weight):
-        found = f(numbers(weight))
+        with one_thread(weight):
+            found = f(numbers(weight))
         return *found[:arrays], *(scalar_like(weight, x) for x in found[arrays:])
     import jax
 
@@ -192,7 +220,9 @@ def looking_at_numbers(
     real = jax.dtypes.canonicalize_dtype(np.float64)
 
     def on_host(values: Any) -> tuple[np.ndarray, ...]:
-        found = f(np.asarray(values))
+        plain = np.asarray(values)
+        with one_thread(plain):
+            found = f(plain)
         rounded = [_rounded(x, real, way) for x, way in zip(found[arrays:], scalars)]
         return *found[:arrays], *rounded
 

@@ -36,7 +36,7 @@ from ._symbol import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorusBlocks:
-    """One block for each frequency, one of every conjugate pair if the layer is real."""
+    """One block per frequency; one of every conjugate pair if the layer is real."""
 
     taps: Taps
     phase: Array  # (count, taps)
@@ -127,7 +127,9 @@ class MatrixBlocks:
         shape = (s.groups, s.out, math.prod(s.rows), s.into, math.prod(s.columns))
         sites = xp.permute_dims(xp.reshape(blocks, shape), (0, 1, 3, 2, 4))
         flat = xp.reshape(sites, (-1, self.reads.shape[1]))
-        found = xp.matmul(self.reads, xp.matrix_transpose(flat)) * float(self.weights[0])
+        found = xp.matmul(self.reads, xp.matrix_transpose(flat)) * float(
+            self.weights[0]
+        )
         return to_complex(xp.real(found)) if self.real else found
 
     def parts(self) -> list[np.ndarray]:

@@ -31,6 +31,7 @@ from ._array import (
 )
 from ._symbol import Taps, chunks, phase_like, symbol
 
+TIGHT = 1e-9  # as close as ends are brought where that costs nothing
 FEW = 1024  # frequencies that are simply all looked at
 LOOSE = 0.05  # how well the supremum must be known before boxes of a grid are searched
 FIRST_DELTA = 0.4  # of the boxes that a search begins with
@@ -51,11 +52,14 @@ class Peak:
     right: Array  # (columns,), a unit vector
 
 
-def norm_on_torus(taps: Taps, rows: tuple[int, ...], *, real: bool, rtol: float) -> Peak:
+def norm_on_torus(
+    taps: Taps, rows: tuple[int, ...], *, real: bool, rtol: float
+) -> Peak:
     """The largest norm over the frequencies of a grid with these rows."""
     parts = np.where(taps.degree > 0, rows, 1)
     if math.prod(map(int, parts)) // (1 + real) <= FEW:
-        return _Search(taps, parts, rtol).run(real=real, delta=0.0)
+        # A factorization costs the same at any level: take the tightest.
+        return _Search(taps, parts, min(rtol, TIGHT)).run(real=real, delta=0.0)
     ceiling = norm_on_any_torus(taps, real=real, rtol=max(LOOSE, rtol)).upper
     return _Search(taps, parts, rtol, ceiling).run(real=real, delta=FIRST_DELTA)
 
@@ -135,7 +139,7 @@ class _Search:
         return np.concatenate([first, second])
 
     def _reject(self, boxes: np.ndarray) -> np.ndarray:
-        """Raise the level to the boxes' centers; return the boxes that may be above it."""
+        """Raise the level to the centers; return the boxes that may be above it."""
         low, size = np.split(boxes, 2, axis=1)
         centers = (low + size // 2) % self.parts
         matrices = symbol(self.taps, phase_like(self.taps, centers, self.parts))

@@ -61,7 +61,7 @@ def group_matrices(weight: Array, stencil: Stencil) -> Array:
     """The convolution as one matrix per group, (groups, out * rows, into * columns)."""
     xp = namespace(weight)
     flat = xp.reshape(weight, (stencil.groups, stencil.out, stencil.into, -1))
-    matrices = 0.0
+    matrices: Array = 0.0
     for t, tap in enumerate(itertools.product(*map(range, stencil.kernel))):
         reads = like(weight, tap_reads(stencil, tap))[None, None, :, None, :]
         matrices = matrices + flat[:, :, None, :, t, None] * reads
@@ -78,7 +78,7 @@ def tap_reads(stencil: Stencil, tap: tuple[int, ...]) -> np.ndarray:
     """Which column site each row site reads through `tap`, as zeros and ones."""
     reads = np.ones((1, 1))
     for axis, t in enumerate(tap):
-        n, rows, before = stencil.axes[axis]
+        n, rows, before = stencil.known_axes[axis]
         one_axis = np.zeros((rows, n))
         for r in range(rows):
             site = stencil.stride[axis] * r + stencil.dilation[axis] * t - before

@@ -1,7 +1,9 @@
 """What a convolution is besides its weights, stated once and checked at birth."""
 
+import math
 import operator
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, NamedTuple
 
 BOUNDARIES = ("circular", "zeros", "reflect", "replicate")
@@ -221,6 +223,17 @@ def size(name: str, value: Any, *, least: int) -> int:
     if found >= 2**31:
         raise ValueError(f"`{name}` must be below 2**31, got {value!r}.")
     return found
+
+
+def positive(name: str, value: float) -> float:
+    """`value` as a positive, finite number."""
+    kind = isinstance(value, Real) and not isinstance(value, bool)
+    if not (kind and 0 < value < math.inf):
+        raise ValueError(
+            f"`{name}` must be a positive, finite number, got {value!r}. A layer with "
+            "norm 0 is the zero kernel."
+        )
+    return float(value)
 
 
 def _sizes(name: str, value: Any, *, least: int) -> int | tuple[int, ...]:

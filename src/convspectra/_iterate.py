@@ -1,4 +1,4 @@
-"""The layer as it is, without a matrix: applied, transposed, and its top singular pair."""
+"""The layer as it is, without a matrix: applied, transposed, its top singular pair."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ class Operator:
         for axis, extend in enumerate(self.extend, start=2):
             x = _along(extend, x, axis)
         shape = (*x.shape[:2], -1)
-        y = 0.0
+        y: Array = 0.0
         for t, window in enumerate(self._windows()):
             y = y + xp.matmul(self.taps[t, ...], xp.reshape(x[window], shape))
         return xp.reshape(y, (*y.shape[:2], *self.stencil.rows))
@@ -34,7 +34,7 @@ class Operator:
         """From (groups, out, *rows) to (groups, into, *columns)."""
         xp = namespace(y)
         flat = xp.reshape(y, (*y.shape[:2], -1))
-        x = 0.0
+        x: Array = 0.0
         for t, tap in enumerate(itertools.product(*map(range, self.stencil.kernel))):
             part = xp.matmul(adjoint(self.taps[t, ...]), flat)
             part = xp.reshape(part, (*part.shape[:2], *self.stencil.rows))
@@ -44,7 +44,7 @@ class Operator:
         return x
 
     def derivative(self, x: Array, y: Array) -> Array:
-        """The kernel D with <D, W> = <y, layer of W applied to x>: (taps, groups, out, into)."""
+        """The kernel D, (taps, groups, out, into), with <D, W> = <y, W on x>."""
         xp = namespace(x)
         for axis, extend in enumerate(self.extend, start=2):
             x = _along(extend, x, axis)
@@ -110,7 +110,7 @@ def _along(matrix: Array, x: Array, axis: int) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """A unit input and how much a map stretches it: an attained lower end of its norm."""
+    """A unit input and how much a map stretches it: its norm is no smaller."""
 
     gain: float
     x: Array

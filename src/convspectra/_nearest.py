@@ -21,7 +21,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._array import Array, adjoint, are_definite, indices_like, like, namespace, to_numpy
+from ._array import (
+    Array,
+    adjoint,
+    are_definite,
+    indices_like,
+    like,
+    namespace,
+    to_numpy,
+)
 from ._blocks import Blocks
 
 RHO = 10.0  # first weight of the penalty, by experiment as the other constants
@@ -45,18 +53,18 @@ class Nearest:
 
 def nearest(blocks: Blocks, c: float, *, rtol: float, max_rounds: int) -> Nearest:
     """Stop when |K - K0|^2 / 2 is within `rtol` of its least value, relatively."""
-    search = _Newton(blocks, c)
-    for rounds in range(1, max_rounds + 1):
-        step = search.shrink()
-        if search.primal - search.dual <= rtol * search.primal:
-            break
+    search, rounds = _Newton(blocks, c), 1
+    step = search.shrink()
+    while search.primal - search.dual > rtol * search.primal and rounds < max_rounds:
         search.advance(step)
-    return Nearest(search.best, max(search.dual, 0.0), rounds)
+        step = search.shrink()
+        rounds += 1
+    return Nearest(search.best, search.dual, rounds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shrunk:
-    """Y = W V^H with W = U S, its singular values shrunk by c, for the blocks `which`."""
+    """Y = W V^H with W = U S, its values shrunk by c, for the blocks `which`."""
 
     which: np.ndarray
     w: Array
@@ -70,7 +78,7 @@ class _Shrunk:
 
 
 class _Newton:
-    """The state of the iteration: kernel, dual blocks and what is known of the optimum."""
+    """The state of the iteration, and what is known of the optimum."""
 
     def __init__(self, blocks: Blocks, c: float) -> None:
         self.blocks, self.c = blocks, c
@@ -87,7 +95,7 @@ class _Newton:
         self.saved = (self.kernel, self.dual_blocks, self.held, self.rho)
 
     def shrink(self) -> _Shrunk:
-        """The one eigendecomposition of a round; primal and dual values follow from it."""
+        """The one eigendecomposition of a round; both values follow from it."""
         xp, c, start = namespace(self.kernel), self.c, self.blocks.start
         joined = self._joining()
         which = np.concatenate([self.held, joined])
@@ -222,7 +230,7 @@ def below(y: Array, c: float) -> np.ndarray:
     xp, side = namespace(y), y.shape[-1]
     rest = c * c * like(y, np.eye(side)) - xp.matmul(adjoint(y), y)
     definite = are_definite(xp.reshape(rest, (-1, side, side)))
-    return definite.reshape(y.shape[0], -1).all(axis=1)
+    return np.all(definite.reshape(y.shape[0], -1), axis=1)
 
 
 def _take(x: Array, which: np.ndarray) -> Array:

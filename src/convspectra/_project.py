@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,15 +20,15 @@ from ._array import (
     widen,
 )
 from ._blocks import TorusBlocks, matrix_blocks, torus_blocks
+from ._certify import TIGHT
 from ._dense import matrix_shape
-from ._geometry import Axis, Geometry, size
+from ._geometry import Axis, Geometry, positive, size
 from ._nearest import below, nearest
 from ._norm import NormBounds, bounds, method_of
 from ._stencil import Stencil, embedding, stencil_of
 
 PROJECT_MATRIX_LIMIT = 2**18  # entries of a matrix that is decomposed in each round
 ROUNDS = 100
-TIGHT = 1e-9  # to which norms are certified here, so that little is given away
 SUPREMUM_ROWS = 24  # per degree: the torus that stands in for all grids at once
 
 
@@ -44,8 +43,8 @@ def clip(
     """Clip the singular values into [min_norm, max_norm], then crop to the kernel.
 
     The paper's clip-and-crop. Cropping moves the values again, so that the result is
-    usually *outside* the bounds, in one round by 20 to 40 percent; more rounds alternate
-    clipping and cropping and come closer. `project` ends inside.
+    usually *outside* the bounds, after one round by some 20 percent; more rounds
+    alternate the two and come closer. `project` ends inside.
 
     Parameters
     ----------
@@ -65,7 +64,7 @@ def clip(
         Shaped and typed like `weight`, cut off from automatic differentiation.
     """
     stencil = stencil_of(weight, geometry)
-    max_norm, min_norm = _positive("max_norm", max_norm), float(min_norm)
+    max_norm, min_norm = positive("max_norm", max_norm), float(min_norm)
     if not 0 <= min_norm <= max_norm:
         raise ValueError(
             "`min_norm` must be between 0 and `max_norm`, got "
@@ -87,9 +86,7 @@ def clip(
     return looking_at_numbers(clipped, weight, arrays=1)[0]
 
 
-def _clip_once(
-    blocks: TorusBlocks, kernel: Array, least: float, most: float
-) -> Array:
+def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) -> Array:
     xp, change = namespace(kernel), 0 * kernel
     for part in blocks.parts():
         y = blocks.of(kernel, part)
@@ -123,7 +120,7 @@ def _into_range(y: Array, least: float, most: float) -> Array:
 
 
 def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
-    """Scale the kernel down until the norm of the layer is certainly at most `max_norm`.
+    """Scale the kernel down until the norm is certainly at most `max_norm`.
 
     A kernel whose norm is within the bound stays as it is.
 
@@ -140,7 +137,7 @@ def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
         Shaped and typed like `weight`, cut off from automatic differentiation.
     """
     stencil = stencil_of(weight, geometry)
-    max_norm = _positive("max_norm", max_norm)
+    max_norm = positive("max_norm", max_norm)
     return looking_at_numbers(
         lambda plain: _scaled(plain, stencil, max_norm)[:1], weight, arrays=1
     )[0]
@@ -198,7 +195,7 @@ def project(
     Projection
     """
     stencil = stencil_of(weight, geometry)
-    max_norm = _positive("max_norm", max_norm)
+    max_norm = positive("max_norm", max_norm)
     if not 0 < rtol < 1:
         raise ValueError(f"`rtol` must be between 0 and 1, got {rtol!r}.")
     found = looking_at_numbers(
@@ -276,14 +273,3 @@ def _with_rows(torus: Stencil) -> Stencil:
     rows = [SUPREMUM_ROWS * max(degree, 1) for degree in degrees]
     axes = tuple(Axis(m * s, m, 0) for m, s in zip(rows, torus.stride))
     return replace(torus, axes=axes)
-
-
-def _positive(name: str, value: float) -> float:
-    if isinstance(value, bool) or not (
-        isinstance(value, Real) and 0 < value < math.inf
-    ):
-        raise ValueError(
-            f"`{name}` must be a positive, finite number, got {value!r}. A layer with "
-            "norm 0 is the zero kernel."
-        )
-    return float(value)

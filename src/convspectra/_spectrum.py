@@ -5,7 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from ._array import Array, indices_like, is_complex, like, namespace, svdvals, widen
+from ._array import (
+    Array,
+    indices_like,
+    is_complex,
+    like,
+    namespace,
+    one_thread,
+    svdvals,
+    widen,
+)
 from ._dense import DENSE_LIMIT, group_matrices, matrix_shape
 from ._geometry import Geometry
 from ._stencil import Stencil, stencil_of
@@ -45,7 +54,8 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
     stencil = stencil_of(weight, geometry)
     weight = widen(weight)
     if stencil.is_torus:
-        return _by_frequency(weight, stencil)
+        with one_thread(weight):
+            return _by_frequency(weight, stencil)
     rows, columns = matrix_shape(stencil)
     if rows * columns * stencil.groups > DENSE_LIMIT:
         raise ValueError(

@@ -29,15 +29,15 @@ class Stencil:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        return tuple(axis.rows for axis in self._axes)
+        return tuple(axis.rows for axis in self.known_axes)
 
     @property
     def columns(self) -> tuple[int, ...]:
-        return tuple(axis.columns for axis in self._axes)
+        return tuple(axis.columns for axis in self.known_axes)
 
     @property
     def before(self) -> tuple[int, ...]:
-        return tuple(axis.before for axis in self._axes)
+        return tuple(axis.before for axis in self.known_axes)
 
     @property
     def taps(self) -> int:
@@ -62,7 +62,7 @@ class Stencil:
         return whole and (inside or self.boundary == "circular")
 
     @property
-    def _axes(self) -> tuple[Axis, ...]:
+    def known_axes(self) -> tuple[Axis, ...]:
         if self.axes is None:
             raise ValueError(
                 "A grid is needed here, got grid None. State the input size, or call "
@@ -117,7 +117,7 @@ def columns_read(stencil: Stencil, axis: int) -> np.ndarray:
 
     Row r and tap t read entry stride * r + dilation * t.
     """
-    n, rows, before = stencil.axes[axis]
+    n, rows, before = stencil.known_axes[axis]
     extent = (rows - 1) * stencil.stride[axis] + stencil.reach[axis]
     site = np.arange(-before, extent - before)
     if stencil.boundary == "zeros":
@@ -150,7 +150,7 @@ def embedding(stencil: Stencil) -> tuple[Stencil, float]:
 
 
 def _embedded_axis(stencil: Stencil, axis: int) -> tuple[Axis, int]:
-    n, rows, before = stencil.axes[axis]
+    n, rows, before = stencil.known_axes[axis]
     s = stencil.stride[axis]
     if stencil.boundary == "circular" and n % s == 0:
         return Axis(n, n // s, before), -(-rows * s // n)

@@ -109,7 +109,7 @@ def fold_back(matrices: Array, taps: Taps, phase: Array) -> Array:
 
 
 def to_kernel(flat: Array, taps: Taps, weight: Array) -> Array:
-    """Taps in the order of `taps`, (taps, -1), as a kernel shaped and typed like `weight`."""
+    """Flat taps, (taps, -1), as a kernel shaped and typed like `weight`."""
     xp = namespace(weight)
     place = np.argsort(taps.order)
     moved = xp.stack([flat[int(t), :] for t in place], axis=-1)
@@ -166,5 +166,3 @@ def chunks(taps: Taps, count: int, *, copies: int = 4) -> list[slice]:
 def phase_like(taps: Taps, frequencies: np.ndarray, parts: np.ndarray) -> Array:
     """The phase factors in the library and precision of `taps`."""
     return like(taps.weight, phase_factors(taps.shifts, frequencies, parts))
-
-

@@ -1,4 +1,4 @@
-"""Inputs that are stretched as much as the layer can: waves on a torus, Lanczos else."""
+"""Inputs that are stretched as much as can be: waves on a torus, or by Lanczos."""
 
 import math
 from dataclasses import dataclass
@@ -8,11 +8,13 @@ import numpy as np
 
 from ._array import (
     Array,
+    conj,
     is_complex,
     like,
     namespace,
     normalized,
     numbers,
+    one_thread,
     scalar_like,
     to_numpy,
     widen,
@@ -55,22 +57,31 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
     stencil = stencil_of(weight, geometry)
     double, scale = normalized(numbers(weight))
     operator = operator_of(double, stencil)
-    torus, _ = embedding(stencil)
-    taps, real = taps_of(double, torus), not is_complex(double)
-    peak = norm_on_torus(taps, torus.rows, real=real, rtol=rtol)
-    if stencil.is_torus:
-        pair = stretched(operator, like(double, peak_wave(operator, taps, peak)))
-    else:
-        pair = attained(operator, taps, peak, rtol=rtol)
-    xp = namespace(double)
+    with one_thread(double):
+        pair = _top_pair(operator, double, rtol)
     x, y = pair.x, pair.y * scale
     if stencil.transposed:  # the layer is the transpose, not the adjoint
-        x, y = xp.conj(pair.y) / (pair.gain or 1.0), xp.conj(x) * (pair.gain * scale)
-    images = [
-        xp.reshape(image, (-1, *image.shape[2:])) for image in (x, y)
-    ]  # channels of all groups in one row
-    small = [like(widen(weight), to_numpy(image)) for image in images]
-    return TopVectors(small[0], small[1], scalar_like(weight, pair.gain * scale))
+        x, y = conj(pair.y) / (pair.gain or 1.0), conj(pair.x) * (pair.gain * scale)
+    return TopVectors(
+        input=_as_image(x, weight),
+        output=_as_image(y, weight),
+        gain=scalar_like(weight, pair.gain * scale),
+    )
+
+
+def _top_pair(operator: Operator, weight: Array, rtol: float) -> Pair:
+    torus, _ = embedding(operator.stencil)
+    taps, real = taps_of(weight, torus), not is_complex(weight)
+    peak = norm_on_torus(taps, torus.rows, real=real, rtol=rtol)
+    if operator.stencil.is_torus:
+        return stretched(operator, like(weight, peak_wave(operator, taps, peak)))
+    return attained(operator, likely_start(operator, taps, peak), rtol=rtol)
+
+
+def _as_image(x: Array, weight: Array) -> Array:
+    """Groups and channels on one axis, in the library and precision of `weight`."""
+    flat = namespace(x).reshape(x, (-1, *x.shape[2:]))
+    return like(widen(weight), to_numpy(flat))
 
 
 def peak_wave(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
@@ -100,21 +111,28 @@ def stretched(operator: Operator, x: Array) -> Pair:
 
 
 def attained(
-    operator: Operator, taps: Taps | None, peak: Peak | None, *, rtol: float
+    operator: Operator, start: np.ndarray | None = None, *, rtol: float
 ) -> Pair:
-    """The top singular pair of the layer as it is, by Lanczos from a likely start."""
+    """The top singular pair of the layer as it is, by Lanczos from `start`."""
     stencil = operator.stencil
     shape = (stencil.groups, stencil.into, *stencil.columns)
-    start = np.random.default_rng(0).standard_normal(shape)
-    if peak is not None:
-        wave = peak_wave(operator, taps, peak)
-        for axis, n in enumerate(stencil.columns, start=2):
-            bump = np.sin(np.pi * np.arange(1, n + 1) / (n + 1))
-            wave = wave * bump.reshape((-1,) + (1,) * (len(shape) - axis - 1))
-        start = 1e-2 / math.sqrt(start.size) * start
-        start = start + wave / (np.linalg.norm(wave) or 1.0)
+    noise = np.random.default_rng(0).standard_normal(shape)
+    if start is None:
+        start = noise
+    else:  # a little of everything, so that nothing is out of reach
+        noise = 1e-2 / math.sqrt(noise.size) * noise
+        start = noise + start / (np.linalg.norm(start) or 1.0)
     start = like(operator.taps, start)
     return top_pair(operator.apply, operator.apply_adjoint, start, rtol=rtol)
+
+
+def likely_start(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
+    """The wave of the peak, fading out towards the boundary."""
+    wave = peak_wave(operator, taps, peak)
+    for axis, n in enumerate(operator.stencil.columns, start=2):
+        bump = np.sin(np.pi * np.arange(1, n + 1) / (n + 1))
+        wave = wave * bump.reshape((-1,) + (1,) * (wave.ndim - axis - 1))
+    return wave
 
 
 def peak_derivative(taps: Taps, peak: Peak, weight: Array) -> Array:
@@ -123,7 +141,9 @@ def peak_derivative(taps: Taps, peak: Peak, weight: Array) -> Array:
     outer = peak.left[:, None] * xp.conj(peak.right)[None, :]
     group = np.arange(taps.block[0]).reshape(1, -1, 1, 1) == peak.group
     phase = phase_factors(taps.shifts, peak.turns[None, :], np.ones(len(peak.turns)))
-    flat = fold_back(outer[None, None, :, :] * like(outer, group), taps, like(outer, phase))
+    flat = fold_back(
+        outer[None, None, :, :] * like(outer, group), taps, like(outer, phase)
+    )
     return to_kernel(flat, taps, weight)
 
 

@@ -16,11 +16,12 @@ from ._array import (
     like,
     looking_at_numbers,
     namespace,
+    normalized,
     svdvals,
     to_complex,
     to_double,
 )
-from ._geometry import Geometry
+from ._geometry import Geometry, positive, size
 from ._iterate import length, operator_of
 from ._stencil import Stencil, columns_read, embedding, stencil_of
 from ._symbol import chunks, frequencies_of, phase_like, symbol, taps_of
@@ -96,8 +97,7 @@ def reshaped_clip(weight: Array, geometry: Geometry, max_norm: float) -> Array:
         Shaped and typed like `weight`, cut off from automatic differentiation.
     """
     stencil = stencil_of(weight, geometry)
-    if not 0 < max_norm < math.inf:
-        raise ValueError(f"`max_norm` must be positive and finite, got {max_norm!r}.")
+    max_norm = positive("max_norm", max_norm)
 
     def clipped(plain: Array) -> tuple[Array]:
         xp, matrices = namespace(plain), _matrices(to_double(plain), stencil)
@@ -126,7 +126,7 @@ def power_iteration(
         Draws the first input; `default_rng(0)` if not given.
     """
     stencil = stencil_of(weight, geometry)
-    _check_count("steps", steps)
+    steps = size("steps", steps, least=1)
     sizes = (stencil.groups, stencil.into, *stencil.columns)
     start = (rng or default_rng(0)).standard_normal(sizes)
 
@@ -134,10 +134,10 @@ def power_iteration(
         operator, x = operator_of(plain, stencil), like(plain, start)
         for _ in range(steps):
             x = operator.apply_adjoint(operator.apply(x))
-            size = length(x)
-            if not size:  # the taps that are not zero read nothing but padding
+            total = length(x)
+            if not total:  # the taps that are not zero read nothing but padding
                 return 0.0
-            x = x / size
+            x = x / total
         return length(operator.apply(x))
 
     return _baseline(gain, weight, "lower bound", "power_iteration")
@@ -182,7 +182,7 @@ def gram_iteration(weight: Array, geometry: Geometry, *, steps: int = 6) -> Base
     steps : int
     """
     stencil = stencil_of(weight, geometry)
-    _check_count("steps", steps)
+    steps = size("steps", steps, least=1)
     torus, factor = embedding(stencil)
     rows = torus.rows
 
@@ -225,8 +225,8 @@ def tensor_norm(
         Draws the starts; `default_rng(0)` if not given.
     """
     stencil = stencil_of(weight, geometry)
-    _check_count("steps", steps)
-    _check_count("restarts", restarts)
+    steps = size("steps", steps, least=1)
+    restarts = size("restarts", restarts, least=1)
     draw = rng or default_rng(0)
     factor = embedding(stencil)[1] * math.sqrt(stencil.taps)
 
@@ -243,13 +243,10 @@ def _baseline(
     """What `find` says of the plain numbers of `weight`, in double precision."""
 
     def found(plain: Array) -> tuple[float]:
-        xp, double = namespace(plain), to_double(plain)
-        largest = float(xp.max(xp.abs(double)))
-        if not largest:
+        double, scale = normalized(plain)
+        if not bool(namespace(double).any(double != 0)):
             return (0.0,)
-        # A power of two changes no digit, and keeps squares within the exponents.
-        scale = math.ldexp(1.0, math.frexp(largest)[1] - 1)
-        return (find(double / scale) * scale,)
+        return (find(double) * scale,)
 
     side = (_SAFE_SIDE[kind],)
     value = looking_at_numbers(found, weight, arrays=0, scalars=side)[0]
@@ -294,10 +291,10 @@ def _by_squaring(matrices: Array, steps: int) -> float:
     power = matrices if tall else adjoint(matrices)
     log = 0.0  # of what has been divided out, as it counts in the end
     for step in range(steps):
-        size = _size(power, (-2, -1))
-        power = power / size
+        divisor = _divisor(power, (-2, -1))
+        power = power / divisor
         power = xp.matmul(adjoint(power), power)
-        log = log + xp.log(size) / 2**step
+        log = log + xp.log(divisor) / 2**step
     last = xp.linalg.vector_norm(power, axis=(-2, -1), keepdims=True)
     return float(xp.max(xp.exp(log) * last ** (0.5**steps)))
 
@@ -315,17 +312,12 @@ def _alternate(tensor: Array, steps: int, rng: Generator) -> float:
         rest = tensor
         for other in (a for a in axes if a != axis):
             rest = xp.sum(rest * vectors[other], axis=other, keepdims=True)
-        vectors[axis] = xp.conj(rest) / _size(rest, axes)
+        vectors[axis] = xp.conj(rest) / _divisor(rest, axes)
     return float(xp.max(xp.linalg.vector_norm(rest, axis=axes)))
 
 
-def _size(x: Array, axes: tuple[int, ...]) -> Array:
-    """The Frobenius norm to divide by: 1 where it is 0."""
+def _divisor(x: Array, axes: tuple[int, ...]) -> Array:
+    """The Frobenius norm, 1 where it is 0."""
     xp = namespace(x)
-    size = xp.linalg.vector_norm(x, axis=axes, keepdims=True)
-    return xp.where(size > 0, size, xp.ones_like(size))
-
-
-def _check_count(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"`{name}` must be at least 1, got {value!r}.")
+    norm = xp.linalg.vector_norm(x, axis=axes, keepdims=True)
+    return xp.where(norm > 0, norm, xp.ones_like(norm))
