@@ -45,6 +45,11 @@ TORUS = {
     ),
     "one-dimensional": ((3, 4, 5), {"grid": 9}),
     "three-dimensional": ((2, 2, 2, 3, 2), {"grid": (3, 2, 4), "stride": (1, 2, 1)}),
+    "patches": ((4, 2, 2, 2), {"grid": 6, "stride": 2, "boundary": "zeros"}),
+    "one-by-one-zeros": (
+        (3, 2, 1, 1),
+        {"grid": 4, "stride": 2, "padding": 0, "boundary": "reflect"},
+    ),
     "padding-to-one-side": ((2, 2, 3, 3), {"grid": 5, "padding": ((2, 0), (0, 2))}),
 }
 OTHERS = {

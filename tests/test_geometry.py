@@ -73,6 +73,8 @@ def test_geometries_compare_and_hash_by_value():
         ({"grid": 0}, ValueError, r"`grid` must be at least 1, got 0\."),
         ({"grid": (4, -1)}, ValueError, r"`grid` must be at least 1, got -1\."),
         ({"grid": 4.0}, TypeError, r"`grid` must be whole numbers, got 4\.0\."),
+        ({"grid": True}, TypeError, r"`grid` must be whole numbers, got True\."),
+        ({"grid": 10**20}, ValueError, r"`grid` must be below 2\*\*31, got 1000"),
         ({"grid": "4"}, TypeError, r"`grid` must be whole numbers, got '4'\."),
         ({"grid": ()}, ValueError, r"`grid` must have an entry per axis, got \(\)\."),
         ({"grid": 4, "stride": 0}, ValueError, "`stride` must be at least 1, got 0"),

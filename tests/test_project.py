@@ -58,7 +58,8 @@ def test_where_the_kernel_fills_the_grid_one_clip_suffices(case, rng):
     geometry = Geometry(**arguments).on(len(shape) - 2)
     columns = geometry.out_grid(shape[2:]) if geometry.transposed else geometry.grid
     weight = rng.standard_normal((*shape[:2], *(n + 1 for n in columns)))
-    geometry = Geometry(**arguments | {"padding": "same", "output_padding": 0})
+    circular = {"padding": "same", "output_padding": 0, "boundary": "circular"}
+    geometry = Geometry(**arguments | circular)
     norm = norm_by_matrix(weight, geometry)
     found = clip(weight, geometry, 0.5 * norm)
     want = np.minimum(values_by_matrix(weight, geometry), 0.5 * norm)
@@ -221,6 +222,20 @@ def test_layers_past_the_matrix_are_projected_on_the_torus_that_holds_them(
     weight, geometry = make(case, rng)
     bound = 0.6 * norm_by_matrix(weight, geometry)
     assert norm_by_matrix(project(weight, geometry, bound).weight, geometry) <= bound
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("boundary", ["circular", "zeros"])
+@pytest.mark.parametrize("exponent", [-100, 100])
+def test_the_scale_of_the_kernel_does_not_matter(exponent, boundary, dtype, rng):
+    scale = 2.0 ** (exponent * (1 if dtype == "float32" else 8))
+    weight = rng.standard_normal((3, 2, 3, 3)).astype(dtype)
+    geometry = Geometry(4, boundary=boundary)
+    for method in (clip, scale_to, lambda *a: project(*a).weight):
+        want = method(weight, geometry, 1.0)
+        found = method((weight * scale).astype(dtype), geometry, scale)
+        room = 1e-5 if dtype == "float32" else 1e-12
+        np.testing.assert_allclose(found / scale, want, atol=room)
 
 
 def test_scaling_keeps_the_direction(rng):

@@ -187,6 +187,11 @@ def test_the_summary_of_the_zero_kernel_is_finite_where_it_can_be():
     assert found.log_volume == -np.inf
 
 
+def test_a_summary_needs_values():
+    with pytest.raises(ValueError, match="`values` must not be empty"):
+        summarize(np.zeros((0, 3)))
+
+
 def test_the_log_volume_is_the_log_determinant(rng):
     weight, geometry = rng.standard_normal((3, 3, 3, 3)), Geometry(4)
     want = np.linalg.slogdet(dense_matrix(weight, geometry))[1]
