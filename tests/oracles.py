@@ -57,6 +57,10 @@ OTHERS = {
     "circular-even-kernel": ((2, 2, 2, 2), {"grid": 4, "padding": 1}),
     "circular-valid": ((2, 2, 3, 3), {"grid": 5, "padding": "valid"}),
     "circular-stride-not-dividing": ((2, 2, 3, 3), {"grid": (5, 7), "stride": 2}),
+    "patches-shifted": (
+        (2, 2, 2, 2),
+        {"grid": 4, "stride": 2, "padding": ((1, 0), (1, 0)), "boundary": "zeros"},
+    ),
     "zeros": ((3, 2, 3, 3), {"grid": 5, "boundary": "zeros"}),
     "zeros-even-kernel": ((2, 2, 4, 2), {"grid": (5, 4), "boundary": "zeros"}),
     "zeros-kernel-past-grid": ((2, 2, 5, 5), {"grid": 3, "boundary": "zeros"}),

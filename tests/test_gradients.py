@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from oracles import make
 
+import convspectra._norm
 from convspectra import Geometry, operator_norm, singular_values
 
 STEP = 1e-5
@@ -61,6 +62,18 @@ def test_jax_differentiates_inside_and_outside_jit(case, function, jax, rng):
     ):
         got = np.sum(np.asarray(differentiate(weight, geometry)) * direction)
         assert got == pytest.approx(want, rel=1e-5)
+
+
+@pytest.mark.parametrize("case", ["zeros", "reflect-strided", "circular-rows-repeated"])
+def test_the_end_that_an_embedding_gives_has_a_derivative(
+    case, torch, monkeypatch, rng
+):
+    monkeypatch.setattr(convspectra._norm, "MATRIX_LIMIT", 0)
+    weight, geometry = make(case, rng)
+    direction, want = differences(upper, weight, geometry, rng)
+    tensor = torch.tensor(weight, requires_grad=True)
+    upper(tensor, geometry).backward()
+    assert np.sum(tensor.grad.numpy() * direction) == pytest.approx(want, rel=1e-5)
 
 
 def test_the_supremum_has_a_derivative(torch, rng):

@@ -214,6 +214,12 @@ def test_the_ends_are_rounded_outward_where_jax_has_single_precision(jax, rng):
         assert found.gap <= 1e-4
 
 
+def test_nan_goes_through_jit_as_nan(jax):
+    weight = np.full((1, 1, 3), np.nan)
+    found = jax.jit(lambda w: operator_norm(w, Geometry(4)).upper)(weight)
+    assert np.isnan(found)
+
+
 @pytest.mark.parametrize("rtol", [0, -1.0, 1.0, float("nan")])
 def test_a_tolerance_is_between_0_and_1(rtol):
     with pytest.raises(ValueError, match="`rtol` must be between 0 and 1, got"):

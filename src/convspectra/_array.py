@@ -145,22 +145,21 @@ def svdvals(x: Array) -> Array:
 
 def are_definite(matrices: Array) -> np.ndarray:
     """Whether each Hermitian matrix (batch, n, n) has a Cholesky factor."""
-    xp = namespace(matrices)
+    xp, count = namespace(matrices), matrices.shape[0]
+    if matrices.shape[-1] == 1:
+        return np.real(to_numpy(matrices))[:, 0, 0] > 0
     if array_api_compat.is_torch_array(matrices):
         import torch
 
         return to_numpy(torch.linalg.cholesky_ex(matrices).info == 0)
-    return np.array(
-        [_is_definite(xp, matrices[i, ...]) for i in range(matrices.shape[0])]
-    )
-
-
-def _is_definite(xp: Any, matrix: Array) -> bool:
     try:
-        xp.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        return False
-    return True
+        xp.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:  # which does not say of which matrix
+        if count == 1:
+            return np.array([False])
+        halves = matrices[: count // 2, ...], matrices[count // 2 :, ...]
+        return np.concatenate([are_definite(half) for half in halves])
+    return np.ones(count, dtype=bool)
 
 
 def numbers(weight: Array) -> Array:
@@ -221,6 +220,9 @@ def looking_at_numbers(
 
     def on_host(values: Any) -> tuple[np.ndarray, ...]:
         plain = np.asarray(values)
+        if not np.all(np.isfinite(plain)):  # too late for an error message
+            nothing, nan = np.full_like(plain, np.nan), np.asarray(np.nan, real)
+            return *[nothing] * arrays, *[nan] * len(scalars)
         with one_thread(plain):
             found = f(plain)
         rounded = [_rounded(x, real, way) for x, way in zip(found[arrays:], scalars)]

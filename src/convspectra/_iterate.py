@@ -118,7 +118,7 @@ class Pair:
 
 
 BASIS_BYTES = 2**29  # what the Lanczos basis may take
-BASIS = 24
+BASIS, RESTARTS = 24, 12
 
 
 def top_pair(
@@ -127,18 +127,15 @@ def top_pair(
     start: Array,
     *,
     rtol: float,
-    enough: float = math.inf,
-    restarts: int = 12,
 ) -> Pair:
     """The top singular pair of a linear map, by restarted Lanczos from `start`.
 
-    Stops when a restart gains less than `rtol`, or the gain reaches `enough`.
+    Stops when a restart gains less than `rtol`.
     """
-    size = start.nbytes if hasattr(start, "nbytes") else 16 * math.prod(start.shape)
-    basis = max(3, min(BASIS, BASIS_BYTES // size))
+    basis = max(3, min(BASIS, BASIS_BYTES // (16 * math.prod(start.shape))))
     x = start / length(start)
     best = Pair(0.0, x, apply(x))
-    for _ in range(restarts):
+    for _ in range(RESTARTS):
         x = _lanczos(lambda v: apply_adjoint(apply(v)), x, basis)
         y = apply(x)
         gain = length(y)
@@ -146,7 +143,7 @@ def top_pair(
             break
         converged = gain <= best.gain * (1 + rtol)
         best = Pair(gain, x, y)
-        if converged or gain >= enough:
+        if converged:
             break
     return best
 

@@ -26,7 +26,7 @@ from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import taps_of
 from ._witness import (
     attained,
-    likely_start,
+    attained_near,
     pair_derivative,
     peak_derivative,
     stretched,
@@ -151,9 +151,8 @@ def _normalized_bounds(
         peak = norm_on_torus(taps, torus.rows, real=real, rtol=rtol)
     lower, upper = peak.lower, peak.upper
     if method == "embedding":
-        operator = operator_of(weight, stencil)
-        start = likely_start(operator, taps, peak)
-        lower = attained_end(operator, attained(operator, start, rtol=rtol / 10))
+        pair = attained_near(weight, stencil, taps, peak, rtol=rtol / 10)
+        lower = attained_end(pair, rounding(weight, stencil))
     if factor > 1:
         upper *= factor * (1 + 4 * UNIT)
     return factor * peak_derivative(taps, peak, weight), lower, upper
@@ -164,25 +163,26 @@ def _by_matrix(
 ) -> tuple[Array, float, float]:
     """Lanczos for the lower end, a factorization of the matrix for the upper one."""
     xp, stencil = namespace(weight), operator.stencil
-    pair = attained(operator, rtol=rtol / 10)
+    pair = attained(operator, None, rtol=rtol / 10)
     matrices = group_matrices(weight, stencil)
     rows, columns = matrix_shape(stencil)
     matrices = matrices if rows <= columns else adjoint(matrices)
     gram = xp.matmul(matrices, adjoint(matrices))
     lost = 8 * UNIT * (rows + columns + 20) * min(rows, columns)
+    absolute = rounding(weight, stencil)
     eye = like(gram, np.eye(min(rows, columns)))
 
     def certified(pair: Pair, rtol: float) -> float | None:
-        level = pair.gain * (1 + max(0.75 * rtol, 4 * lost)) + rounding(operator)
+        level = pair.gain * (1 + max(0.75 * rtol, 4 * lost)) + absolute
         if level and not are_definite(level**2 * eye - gram).all():
             return None
-        return level * (1 + lost) + rounding(operator)
+        return level * (1 + lost) + absolute
 
     upper = certified(pair, min(rtol, TIGHT)) or certified(pair, rtol)
     while upper is None:
         pair = _top_of_matrix(operator, gram)
         upper = certified(pair, min(rtol, TIGHT))
-    return pair_derivative(operator, pair, weight), attained_end(operator, pair), upper
+    return pair_derivative(operator, pair, weight), attained_end(pair, absolute), upper
 
 
 def _top_of_matrix(operator: Operator, gram: Array) -> Pair:
@@ -198,15 +198,16 @@ def _top_of_matrix(operator: Operator, gram: Array) -> Pair:
     return stretched(operator, operator.apply_adjoint(top) if wide else top)
 
 
-def attained_end(operator: Operator, pair: Pair) -> float:
+def attained_end(pair: Pair, lost: float) -> float:
     """The gain of a pair, less what rounding may have added to it."""
     sizes = math.prod(pair.x.shape) + math.prod(pair.y.shape)
-    return max(pair.gain * (1 - 4 * UNIT * sizes) - rounding(operator), 0.0)
+    return max(pair.gain * (1 - 4 * UNIT * sizes) - lost, 0.0)
 
 
-def rounding(operator: Operator) -> float:
+def rounding(weight: Array, stencil: Stencil) -> float:
     """What rounding may add to the layer's answer to an input of length 1."""
-    xp, stencil = namespace(operator.taps), operator.stencil
-    sums = xp.sum(xp.abs(operator.taps), axis=0)
-    size = math.sqrt(float(xp.sum(sums**2)) * math.prod(1 + p for p in stencil.padded))
+    xp = namespace(weight)
+    sums = xp.sum(xp.abs(weight), axis=tuple(range(2, weight.ndim)))
+    repeats = math.prod(1 + padded for padded in stencil.padded)
+    size = math.sqrt(float(xp.sum(sums * sums)) * repeats)
     return 8 * UNIT * (stencil.taps * stencil.into + 2) * size

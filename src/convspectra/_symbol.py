@@ -18,6 +18,8 @@ import numpy as np
 from ._array import Array, is_complex, like, namespace, to_complex
 from ._stencil import Stencil
 
+WORKING_SET = 2**28  # bytes that the matrices of the frequencies in hand may take
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taps:
@@ -150,9 +152,6 @@ def frequencies_of(taps: Taps, rows: tuple[int, ...], *, real: bool) -> Frequenc
         stands_for=counts,
         place=place.reshape(rows),
     )
-
-
-WORKING_SET = 2**28  # bytes that the matrices of the frequencies in hand may take
 
 
 def chunks(taps: Taps, count: int, *, copies: int = 4) -> list[slice]:

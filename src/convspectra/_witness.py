@@ -1,7 +1,6 @@
 """Inputs that are stretched as much as can be: waves on a torus, or by Lanczos."""
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from ._array import (
 from ._certify import Peak, norm_on_torus
 from ._geometry import Geometry
 from ._iterate import Operator, Pair, length, operator_of, top_pair
-from ._stencil import embedding, stencil_of
+from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import Taps, fold_back, phase_factors, taps_of, to_kernel
 
 
@@ -56,36 +55,41 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
     """
     stencil = stencil_of(weight, geometry)
     double, scale = normalized(numbers(weight))
-    operator = operator_of(double, stencil)
+    torus, _ = embedding(stencil)
+    taps, real = taps_of(double, torus), not is_complex(double)
     with one_thread(double):
-        pair = _top_pair(operator, double, rtol)
+        peak = norm_on_torus(taps, torus.rows, real=real, rtol=rtol)
+        if stencil.is_torus:
+            operator = one_group(double, stencil, peak.group)
+            pair = stretched(operator, like(double, peak_wave(operator, taps, peak)))
+        else:
+            pair = attained_near(double, stencil, taps, peak, rtol=rtol)
     x, y = pair.x, pair.y * scale
     if stencil.transposed:  # the layer is the transpose, not the adjoint
         x, y = conj(pair.y) / (pair.gain or 1.0), conj(pair.x) * (pair.gain * scale)
     return TopVectors(
-        input=_as_image(x, weight),
-        output=_as_image(y, weight),
+        input=_as_image(x, weight, stencil, peak.group),
+        output=_as_image(y, weight, stencil, peak.group),
         gain=scalar_like(weight, pair.gain * scale),
     )
 
 
-def _top_pair(operator: Operator, weight: Array, rtol: float) -> Pair:
-    torus, _ = embedding(operator.stencil)
-    taps, real = taps_of(weight, torus), not is_complex(weight)
-    peak = norm_on_torus(taps, torus.rows, real=real, rtol=rtol)
-    if operator.stencil.is_torus:
-        return stretched(operator, like(weight, peak_wave(operator, taps, peak)))
-    return attained(operator, likely_start(operator, taps, peak), rtol=rtol)
+def _as_image(x: Array, weight: Array, stencil: Stencil, group: int) -> Array:
+    """The channels of one group among all, in library and precision of `weight`."""
+    part = to_numpy(x)[0]
+    full = np.zeros((stencil.groups, *part.shape), dtype=part.dtype)
+    full[group] = part
+    return like(widen(weight), full.reshape(-1, *part.shape[1:]))
 
 
-def _as_image(x: Array, weight: Array) -> Array:
-    """Groups and channels on one axis, in the library and precision of `weight`."""
-    flat = namespace(x).reshape(x, (-1, *x.shape[2:]))
-    return like(widen(weight), to_numpy(flat))
+def one_group(weight: Array, stencil: Stencil, group: int) -> Operator:
+    """The layer with no group but this one."""
+    part = weight[group * stencil.out : (group + 1) * stencil.out, ...]
+    return operator_of(part, replace(stencil, groups=1))
 
 
 def peak_wave(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
-    """The plane wave with the peak's frequency, (groups, into, *columns)."""
+    """The plane wave with the peak's frequency, in its group: (1, into, *columns)."""
     stencil = operator.stencil
     site = np.indices(stencil.columns).reshape(len(stencil.columns), -1).T
     row, residue = np.divmod(site + stencil.before, stencil.stride)
@@ -93,14 +97,11 @@ def peak_wave(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
     phase = np.exp(-2j * np.pi * (row @ peak.turns % 1.0))
     channels = to_numpy(peak.right).reshape(len(taps.residues), -1)
     wave = (same * phase[:, None]) @ channels  # (sites, into)
-    full = np.zeros((stencil.groups, *wave.shape[::-1]), dtype=wave.dtype)
-    full[peak.group] = wave.T
-    full = full.reshape(*full.shape[:2], *stencil.columns)
+    wave = wave.T.reshape(1, -1, *stencil.columns)
     if is_complex(operator.taps):
-        return full
+        return wave
     # Both parts are stretched alike, since the layer is real: take the longer one.
-    parts = (full.real, full.imag)
-    return max(parts, key=np.linalg.norm)
+    return max((wave.real, wave.imag), key=np.linalg.norm)
 
 
 def stretched(operator: Operator, x: Array) -> Pair:
@@ -110,29 +111,28 @@ def stretched(operator: Operator, x: Array) -> Pair:
     return Pair(length(y), x, y)
 
 
-def attained(
-    operator: Operator, start: np.ndarray | None = None, *, rtol: float
-) -> Pair:
+def attained(operator: Operator, start: np.ndarray | None, *, rtol: float) -> Pair:
     """The top singular pair of the layer as it is, by Lanczos from `start`."""
     stencil = operator.stencil
     shape = (stencil.groups, stencil.into, *stencil.columns)
     noise = np.random.default_rng(0).standard_normal(shape)
-    if start is None:
-        start = noise
-    else:  # a little of everything, so that nothing is out of reach
-        noise = 1e-2 / math.sqrt(noise.size) * noise
-        start = noise + start / (np.linalg.norm(start) or 1.0)
-    start = like(operator.taps, start)
-    return top_pair(operator.apply, operator.apply_adjoint, start, rtol=rtol)
+    noise = noise / np.linalg.norm(noise)
+    if start is not None:  # a little noise, so that nothing is out of reach
+        noise = 1e-2 * noise + start / (np.linalg.norm(start) or 1.0)
+    image = like(operator.taps, noise)
+    return top_pair(operator.apply, operator.apply_adjoint, image, rtol=rtol)
 
 
-def likely_start(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
-    """The wave of the peak, fading out towards the boundary."""
+def attained_near(
+    weight: Array, stencil: Stencil, taps: Taps, peak: Peak, *, rtol: float
+) -> Pair:
+    """The top singular pair in the peak's group, from its wave fading at the edge."""
+    operator = one_group(weight, stencil, peak.group)
     wave = peak_wave(operator, taps, peak)
-    for axis, n in enumerate(operator.stencil.columns, start=2):
+    for axis, n in enumerate(stencil.columns, start=2):
         bump = np.sin(np.pi * np.arange(1, n + 1) / (n + 1))
         wave = wave * bump.reshape((-1,) + (1,) * (wave.ndim - axis - 1))
-    return wave
+    return attained(operator, wave, rtol=rtol)
 
 
 def peak_derivative(taps: Taps, peak: Peak, weight: Array) -> Array:
