@@ -416,8 +416,14 @@ def test_iterations_need_a_grid(method, weight):
             "`steps` must be at least 1, got -1.",
         ),
         (lambda w, g: tensor_norm(w, g, restarts=0), "`restarts` must be at least 1"),
-        (lambda w, g: reshaped_clip(w, g, 0.0), "positive and finite, got 0.0."),
-        (lambda w, g: reshaped_clip(w, g, math.nan), "positive and finite, got nan."),
+        (
+            lambda w, g: reshaped_clip(w, g, 0.0),
+            "must be a positive, finite number, got 0.0.",
+        ),
+        (
+            lambda w, g: reshaped_clip(w, g, math.nan),
+            "must be a positive, finite number, got nan.",
+        ),
         (lambda w, g: fantastic_four(w[0], g), "`weight` must have the axes"),
     ],
 )

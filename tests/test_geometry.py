@@ -62,6 +62,11 @@ def test_the_torus_has_the_output_grid_times_the_stride():
     assert Geometry((4, 4), stride=2, transposed=True).torus().grid == (4, 4)
 
 
+def test_arrays_of_whole_numbers_are_tuples():
+    geometry = Geometry(np.array([4, 5]), padding=np.array([1, 2]))
+    assert (geometry.grid, geometry.padding) == ((4, 5), ((1, 1), (2, 2)))
+
+
 def test_geometries_compare_and_hash_by_value():
     assert Geometry((8, 8), 2) == Geometry([8, 8], (2, 2))
     assert len({Geometry((8, 8), 2), Geometry((8, 8), (2, 2))}) == 1

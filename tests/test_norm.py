@@ -130,9 +130,60 @@ def test_a_known_supremum():
     assert found.lower <= 3 <= found.upper
 
 
-def test_no_grid_can_be_left_open_where_rows_repeat():
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        {"padding": 2},
+        {"padding": 1, "stride": 2, "transposed": True},  # 2 n - 1 outputs: no torus
+    ],
+)
+def test_no_grid_can_be_left_open_where_circular_padding_is_no_torus(geometry):
     with pytest.raises(ValueError, match="no bound holds for every grid"):
-        operator_norm(np.ones((1, 1, 3)), Geometry(None, padding=((2, 2),)))
+        operator_norm(np.ones((1, 1, 3)), Geometry(None, **geometry))
+
+
+def test_a_transposed_torus_can_leave_its_grid_open(rng):
+    weight = rng.standard_normal((2, 2, 3))
+    rest = {"padding": 1, "stride": 2, "output_padding": 1, "transposed": True}
+    every = operator_norm(weight, Geometry(None, **rest))
+    norms = [norm_by_matrix(weight, Geometry(n, **rest)) for n in (1, 2, 3, 6)]
+    assert max(norms) <= every.upper
+
+
+def test_the_loudest_group_of_the_torus_need_not_be_the_layer_s(monkeypatch):
+    weight = np.zeros((2, 1, 3))
+    weight[0], weight[1, 0, 1] = 1 / 3, 0.9  # a mean, and 0.9 times the identity
+    geometry = Geometry(3, groups=2, boundary="zeros")
+    assert operator_norm(weight, geometry.torus()).lower > 0.99
+    assert top_vectors(weight, geometry).gain == pytest.approx(0.9)
+    monkeypatch.setattr(convspectra._norm, "MATRIX_LIMIT", 0)
+    assert operator_norm(weight, geometry).lower == pytest.approx(0.9)
+
+
+def test_of_many_groups_the_loudest_are_looked_at(rng):
+    weight = 0.1 * rng.standard_normal((20, 1, 3))
+    weight[13] *= 10
+    found = top_vectors(weight, Geometry(8, groups=20, boundary="zeros"))
+    assert np.flatnonzero(np.abs(found.input).sum(axis=1)).tolist() == [13]
+    norm = norm_by_matrix(weight, Geometry(8, groups=20, boundary="zeros"))
+    assert found.gain == pytest.approx(norm)
+
+
+@pytest.mark.parametrize("dilation", [1, 9])
+def test_dilation_costs_the_supremum_nothing(dilation, monkeypatch, rng):
+    looked_at = []
+    symbol = convspectra._certify.symbol
+    monkeypatch.setattr(
+        convspectra._certify,
+        "symbol",
+        lambda taps, phase: looked_at.append(len(phase)) or symbol(taps, phase),
+    )
+    weight = np.random.default_rng(0).standard_normal((2, 2, 3, 3))
+    found = operator_norm(weight, Geometry(None, dilation=dilation))
+    assert sum(looked_at) < 3000
+    fine = singular_values(weight, Geometry(200)).max()
+    assert found.lower <= fine * (1 + 1e-3)
+    assert found.upper >= fine
 
 
 def test_the_circular_norm_is_no_bound_for_zero_padding(monkeypatch):
@@ -220,10 +271,17 @@ def test_nan_goes_through_jit_as_nan(jax):
     assert np.isnan(found)
 
 
-@pytest.mark.parametrize("rtol", [0, -1.0, 1.0, float("nan")])
+@pytest.mark.parametrize("rtol", [0, -1.0, 1.0, float("nan"), "1"])
 def test_a_tolerance_is_between_0_and_1(rtol):
-    with pytest.raises(ValueError, match="`rtol` must be between 0 and 1, got"):
-        operator_norm(np.ones((1, 1, 3)), Geometry(4), rtol)
+    for function in (operator_norm, top_vectors):
+        with pytest.raises(ValueError, match="`rtol` must be between 0 and 1, got"):
+            function(np.ones((1, 1, 3)), Geometry(4), rtol=rtol)
+
+
+def test_the_largest_numbers_do_not_break_the_ends():
+    for weight in (np.full((1, 1, 3), 1e308), np.full((1, 1, 1), 1.7e308 * (1 + 1j))):
+        found = operator_norm(weight, Geometry(4))
+        assert 1e308 < found.lower < np.inf == found.upper
 
 
 @given(

@@ -121,6 +121,22 @@ def test_cells(value, text):
     assert cell(value) == text
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("norm_upper", 1.00006, "1.001"),
+        ("norm_lower", 0.99998, "0.9999"),
+        ("norm_upper", 1 + 1e-9, "1"),
+        ("norm_lower", 123.456, "123.4"),
+        ("upper", 0.00123456, "0.001235"),
+        ("norm_upper", 0.0, "0"),
+        ("value", 1.00006, "1"),
+    ],
+)
+def test_ends_are_rounded_outward(key, value, text):
+    assert cell(value, key) == text
+
+
 def test_columns_are_aligned():
     assert aligned(["a", "bc"], [["long", "1"]]) == "a     bc\nlong   1"
 

@@ -109,6 +109,15 @@ def test_no_matrix_is_decomposed_twice(case, dtype, matrices, monkeypatch, rng):
     assert sum(seen) == matrices
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+@pytest.mark.parametrize("case", ["depthwise", "plain", "zeros"])
+def test_values_of_tiny_and_huge_kernels(case, scale, rng):
+    weight, geometry = make(case, rng)
+    want = singular_values(weight, geometry)
+    got = singular_values(scale * weight, geometry) / scale
+    np.testing.assert_allclose(got, want, atol=tolerance(want, "float64"))
+
+
 def test_past_the_size_of_a_matrix_the_error_names_what_to_call():
     weight = np.ones((64, 64, 3, 3), dtype="float32")
     with pytest.raises(ValueError, match=r"`operator_norm\(weight, geometry\)`.*torus"):
@@ -185,6 +194,17 @@ def test_the_summary_of_the_zero_kernel_is_finite_where_it_can_be():
     assert (found.largest, found.rank, found.stable_rank) == (0, 0, 0)
     assert (found.effective_rank, found.condition) == (0, np.inf)
     assert found.log_volume == -np.inf
+
+
+def test_the_rank_does_not_depend_on_the_size_of_the_grid():
+    # Values between 0.3 and 1 are all there, however many there are.
+    values = np.linspace(0.3, 1, 4 * 10**6, dtype="float32").reshape(-1, 4)
+    assert summarize(values).rank == values.size
+
+
+def test_nan_goes_through_a_summary():
+    found = summarize(np.array([1.0, np.nan]))
+    assert np.isnan([found.largest, found.condition, found.log_volume]).all()
 
 
 def test_a_summary_needs_values():

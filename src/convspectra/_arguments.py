@@ -3,6 +3,7 @@
 import argparse
 import math
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action="version", version=version("convspectra"))
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, text: str, *examples: str) -> argparse.ArgumentParser:

@@ -100,7 +100,8 @@ def normalized(x: Array) -> tuple[Array, float]:
     Squares of what follows from it neither overflow nor vanish.
     """
     xp, double = namespace(x), to_double(x)
-    largest = float(xp.max(xp.abs(double))) or 1.0
+    parts = (xp.real(double), xp.imag(double)) if is_complex(x) else (double,)
+    largest = max(float(xp.max(xp.abs(part))) for part in parts) or 1.0
     scale = 2.0 ** min(max(round(math.log2(largest)), -1000), 1000)
     return double * (1 / scale), scale
 
@@ -135,12 +136,25 @@ def svdvals(x: Array) -> Array:
     xp = namespace(x)
     if min(x.shape[-2:]) > 1:
         return xp.linalg.svdvals(x)
+    largest = xp.max(xp.abs(constant(x)), axis=(-2, -1), keepdims=True)
+    largest = xp.where(largest > 0, largest, xp.ones_like(largest))
+    x = x / largest  # whose squares neither overflow nor vanish
     parts = (xp.real(x), xp.imag(x)) if is_complex(x) else (x,)
     square = sum(xp.sum(part * part, axis=(-2, -1)) for part in parts)
     # The root has no derivative at 0: keep the 0 away from it, in both directions.
     zero = square == 0
     root = xp.sqrt(xp.where(zero, xp.ones_like(square), square))
-    return xp.where(zero, xp.zeros_like(root), root)[..., None]
+    root = xp.where(zero, xp.zeros_like(root), root)
+    return (root * largest[..., 0, 0])[..., None]
+
+
+def constant(x: Array) -> Array:
+    """`x` cut off from automatic differentiation."""
+    if is_traced(x):
+        import jax
+
+        return jax.lax.stop_gradient(x)
+    return x.detach() if array_api_compat.is_torch_array(x) else x
 
 
 def are_definite(matrices: Array) -> np.ndarray:
@@ -152,14 +166,18 @@ def are_definite(matrices: Array) -> np.ndarray:
         import torch
 
         return to_numpy(torch.linalg.cholesky_ex(matrices).info == 0)
+    if _have_factors(xp, matrices):
+        return np.ones(count, dtype=bool)
+    # NumPy does not say which one failed.
+    return np.array([_have_factors(xp, matrices[i, ...]) for i in range(count)])
+
+
+def _have_factors(xp: Any, matrices: Array) -> bool:
     try:
         xp.linalg.cholesky(matrices)
-    except np.linalg.LinAlgError:  # which does not say of which matrix
-        if count == 1:
-            return np.array([False])
-        halves = matrices[: count // 2, ...], matrices[count // 2 :, ...]
-        return np.concatenate([are_definite(half) for half in halves])
-    return np.ones(count, dtype=bool)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def numbers(weight: Array) -> Array:
@@ -167,21 +185,34 @@ def numbers(weight: Array) -> Array:
 
     What follows decides by looking at numbers: JAX would compile every new shape.
     """
-    if array_api_compat.is_jax_array(weight):
-        return np.asarray(weight)
-    return weight.detach() if array_api_compat.is_torch_array(weight) else weight
+    return (
+        np.asarray(weight)
+        if array_api_compat.is_jax_array(weight)
+        else constant(weight)
+    )
 
 
 @contextmanager
 def one_thread(weight: Array) -> Iterator[None]:
-    """One BLAS thread while NumPy works on many small matrices.
+    """One thread while NumPy or torch works on many small matrices.
 
     Its threads would wait for each other longer than they work; with another busy
     process on the machine, by a factor of thirty.
     """
-    if array_api_compat.is_numpy_array(weight) and max(weight.shape[:2]) <= SMALL:
+    if max(weight.shape[:2]) > SMALL:
+        yield
+    elif array_api_compat.is_numpy_array(weight):
         with _thread_pools().limit(limits=1, user_api="blas"):
             yield
+    elif array_api_compat.is_torch_array(weight) and weight.device.type == "cpu":
+        import torch
+
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
     else:
         yield
 
@@ -254,16 +285,9 @@ def scalar_like(weight: Array, value: float) -> Any:
 
 def with_gradient(value: Any, gradient: Array, weight: Array) -> Any:
     """`value` with a derivative of Re <gradient, d weight>."""
-    if is_traced(weight):
-        import jax
-
-        plain = jax.lax.stop_gradient(weight)
-    elif array_api_compat.is_torch_array(weight) and weight.requires_grad:
-        plain = weight.detach()
-    else:
+    if not (is_traced(weight) or getattr(weight, "requires_grad", False)):
         return value
     xp = namespace(weight)
-    change = gradient * (weight - plain)  # zero, but for its derivative
-    if is_complex(weight):
-        change = xp.real(xp.conj(gradient) * (weight - plain))
+    change = conj(gradient) * (weight - constant(weight))  # 0, but for its derivative
+    change = xp.real(change) if is_complex(change) else change
     return value + xp.sum(xp.astype(change, value.dtype))

@@ -1,6 +1,6 @@
 """A layer as a linear map from kernels to the blocks that carry its norm, and back.
 
-A kernel is flat here: (taps, groups * out * into), complex also for real layers. Blocks
+A kernel is flat here: (taps, groups * out * into), complex on a torus. Blocks
 are (count, groups, rows, columns): the matrices of the frequencies of a torus, or the
 one matrix of the layer. Under the weights of the blocks, `fold` is the adjoint of `of`.
 """
@@ -105,12 +105,11 @@ class MatrixBlocks:
     start: Array
     reads: Array  # (taps, row sites * column sites), zeros and ones
     weights: np.ndarray  # (1,)
-    real: bool
 
     @property
     def stretch(self) -> float:
         """The norm of `fold` after `of`."""
-        reads = to_numpy(namespace(self.reads).real(self.reads))
+        reads = np.real(to_numpy(self.reads))
         return float(self.weights[0] * np.linalg.norm(reads, 2) ** 2)
 
     def of(self, kernel: Array, which: np.ndarray) -> Array:
@@ -127,10 +126,8 @@ class MatrixBlocks:
         shape = (s.groups, s.out, math.prod(s.rows), s.into, math.prod(s.columns))
         sites = xp.permute_dims(xp.reshape(blocks, shape), (0, 1, 3, 2, 4))
         flat = xp.reshape(sites, (-1, self.reads.shape[1]))
-        found = xp.matmul(self.reads, xp.matrix_transpose(flat)) * float(
-            self.weights[0]
-        )
-        return to_complex(xp.real(found)) if self.real else found
+        folded = xp.matmul(self.reads, xp.matrix_transpose(flat))
+        return folded * float(self.weights[0])
 
     def parts(self) -> list[np.ndarray]:
         return [np.arange(1)]
@@ -138,13 +135,13 @@ class MatrixBlocks:
     def kernel(self, flat: Array, weight: Array) -> Array:
         xp = namespace(flat)
         moved = xp.reshape(xp.matrix_transpose(flat), weight.shape)
-        return xp.astype(xp.real(moved) if self.real else moved, weight.dtype)
+        return xp.astype(moved, weight.dtype)
 
 
 def matrix_blocks(weight: Array, stencil: Stencil) -> MatrixBlocks:
     """The block of any layer whose matrix can be built."""
     xp = namespace(weight)
-    start = xp.matrix_transpose(xp.reshape(to_complex(weight), (-1, stencil.taps)))
+    start = xp.matrix_transpose(xp.reshape(weight, (-1, stencil.taps)))
     taps = itertools.product(*map(range, stencil.kernel))
     reads = np.stack([tap_reads(stencil, tap).reshape(-1) for tap in taps])
     return MatrixBlocks(
@@ -152,7 +149,6 @@ def matrix_blocks(weight: Array, stencil: Stencil) -> MatrixBlocks:
         start=start,
         reads=like(start, reads),
         weights=np.array([1 / math.prod(stencil.rows)]),
-        real=not is_complex(weight),
     )
 
 

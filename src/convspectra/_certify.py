@@ -16,7 +16,7 @@ Taps come in double precision and near 1 in size, as `normalized` makes them.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,11 +32,16 @@ from ._array import (
 from ._symbol import Taps, chunks, phase_like, symbol
 
 TIGHT = 1e-9  # as close as ends are brought where that costs nothing
-FEW = 1024  # frequencies that are simply all looked at
+FEW = 2048  # frequencies that are simply all looked at
+BOXES = 4  # that a search begins with, about, per axis, degree and number of axes
 LOOSE = 0.05  # how well the supremum must be known before boxes of a grid are searched
 FIRST_DELTA = 0.4  # of the boxes that a search begins with
 TURN = 2**40  # parts of a turn on the continuous torus
 POWER_STEPS = 6
+NO_PROGRESS = (
+    "The eigenvalue and the Cholesky factor of a matrix must agree, and do not: LAPACK "
+    "has failed. Please report the kernel that does this."
+)
 UNIT = float(np.finfo(np.float64).eps) / 2
 
 
@@ -57,7 +62,8 @@ def norm_on_torus(
 ) -> Peak:
     """The largest norm over the frequencies of a grid with these rows."""
     parts = np.where(taps.degree > 0, rows, 1)
-    if math.prod(map(int, parts)) // (1 + real) <= FEW:
+    boxes = math.prod(max(1, BOXES * len(parts) * int(d)) for d in taps.degree)
+    if math.prod(map(int, parts)) <= max(FEW, boxes):
         # A factorization costs the same at any level: take the tightest.
         return _Search(taps, parts, min(rtol, TIGHT)).run(real=real, delta=0.0)
     ceiling = norm_on_any_torus(taps, real=real, rtol=max(LOOSE, rtol)).upper
@@ -66,8 +72,12 @@ def norm_on_torus(
 
 def norm_on_any_torus(taps: Taps, *, real: bool, rtol: float) -> Peak:
     """The supremum of the norm over all the frequencies there are."""
-    parts = np.where(taps.degree > 0, TURN, 1)
-    return _Search(taps, parts, rtol).run(real=real, delta=FIRST_DELTA)
+    # With shifts that are all multiples of a number, a wave that much slower does.
+    common = np.maximum(np.gcd.reduce(taps.shifts - taps.shifts[0], axis=0), 1)
+    moved = replace(taps, shifts=(taps.shifts - taps.shifts.min(axis=0)) // common)
+    parts = np.where(moved.degree > 0, TURN, 1)
+    peak = _Search(moved, parts, rtol).run(real=real, delta=FIRST_DELTA)
+    return replace(peak, turns=peak.turns / common)
 
 
 class _Search:
@@ -157,10 +167,11 @@ class _Search:
             if not len(loud):
                 return boxes[np.unique(pending // groups)]
             which, left, right, norm = self._loudest(matrices, gram, loud)
-            if norm > self.lower:
-                self.lower = norm
-                self.witness = (centers[which // groups], which % groups, left, right)
+            if norm <= self.lower:
+                raise ArithmeticError(NO_PROGRESS)
+            self.lower = norm
             self.level = max(self.level, self.lower * (1 + self.slack))
+            self.witness = (centers[which // groups], which % groups, left, right)
 
     def _gram(self, matrices: Array) -> Array:
         xp = namespace(matrices)

@@ -33,7 +33,7 @@ class Geometry:
     ----------
     grid : int, tuple of int, or None
         The sizes of the layer's *input*, for transposed layers too. None stands for
-        every input size at once: only `operator_norm` can work with that.
+        every input size at once: what changes or bounds norms can work with that.
     stride, dilation : int or tuple of int
     groups : int
     padding : "same", "valid", int, an int per axis, or a (before, after) pair per axis
@@ -229,14 +229,20 @@ def positive(name: str, value: float) -> float:
     """`value` as a positive, finite number."""
     kind = isinstance(value, Real) and not isinstance(value, bool)
     if not (kind and 0 < value < math.inf):
-        raise ValueError(
-            f"`{name}` must be a positive, finite number, got {value!r}. A layer with "
-            "norm 0 is the zero kernel."
-        )
+        raise ValueError(f"`{name}` must be a positive, finite number, got {value!r}.")
+    return float(value)
+
+
+def fraction(name: str, value: float) -> float:
+    """`value` as a number between 0 and 1."""
+    if not (isinstance(value, Real) and 0 < value < 1):
+        raise ValueError(f"`{name}` must be between 0 and 1, got {value!r}.")
     return float(value)
 
 
 def _sizes(name: str, value: Any, *, least: int) -> int | tuple[int, ...]:
+    if hasattr(value, "tolist"):  # an array of whole numbers
+        value = value.tolist()
     if not isinstance(value, (tuple, list)):
         return size(name, value, least=least)
     if not value:
@@ -253,6 +259,8 @@ def _padding(value: Any) -> Any:
                 f"(before, after) pair per axis, got {value!r}."
             )
         return 0 if value == "valid" else value
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     if not isinstance(value, (tuple, list)):
         return size("padding", value, least=0)
     return tuple(_pair(v) for v in value)

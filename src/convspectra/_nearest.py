@@ -25,6 +25,7 @@ from ._array import (
     Array,
     adjoint,
     are_definite,
+    conj,
     indices_like,
     like,
     namespace,
@@ -238,8 +239,7 @@ def _take(x: Array, which: np.ndarray) -> Array:
 
 
 def _dot(a: Array, b: Array) -> float:
-    xp = namespace(a)
-    return float(xp.real(xp.sum(xp.conj(a) * b)))
+    return complex(namespace(a).sum(conj(a) * b)).real
 
 
 def _square(a: Array) -> float:

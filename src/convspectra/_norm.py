@@ -18,9 +18,9 @@ from ._array import (
     numbers,
     with_gradient,
 )
-from ._certify import TIGHT, UNIT, norm_on_any_torus, norm_on_torus
+from ._certify import NO_PROGRESS, TIGHT, UNIT, norm_on_any_torus, norm_on_torus
 from ._dense import group_matrices, matrix_shape
-from ._geometry import Geometry
+from ._geometry import Geometry, fraction
 from ._iterate import Operator, Pair, operator_of
 from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import taps_of
@@ -33,6 +33,7 @@ from ._witness import (
 )
 
 SUBNORMAL = float(np.finfo(np.float64).smallest_normal)
+LARGEST = float(np.finfo(np.float64).max)
 MATRIX_LIMIT = 2**22  # entries of the matrix that is factorized to close an interval
 
 
@@ -49,7 +50,8 @@ class NormBounds:
     method : {"frequencies", "matrix", "embedding", "supremum"}
         How the upper end was certified.
     grid : tuple of int, or None
-        The input size that this holds for; None for every size.
+        The input size that this holds for; None for every size (of those that the
+        stride divides, if the boundary is circular).
     """
 
     lower: Any
@@ -94,8 +96,9 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
             to `rtol`; with reflect and replicate the upper end is that times what the
             padding can add on the smallest grid.
 
-        The ends are double-precision scalars of the array's library (single in JAX
-        without x64, rounded outward).
+        A norm below what rounding leaves of the kernel, some 1e-14 of it, is bounded
+        by that. The ends are double-precision scalars of the array's library (single
+        in JAX without x64, rounded outward).
 
     Examples
     --------
@@ -105,8 +108,7 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
     (2.414, 'matrix')
     """
     stencil = stencil_of(weight, geometry)
-    if not 0 < rtol < 1:
-        raise ValueError(f"`rtol` must be between 0 and 1, got {rtol!r}.")
+    rtol = fraction("rtol", rtol)
     gradient, lower, upper = looking_at_numbers(
         lambda plain: bounds(plain, stencil, rtol), weight, arrays=1, scalars=(-1, 1)
     )
@@ -131,7 +133,7 @@ def bounds(weight: Array, stencil: Stencil, rtol: float) -> tuple[Array, float, 
     double, scale = normalized(weight)
     derivative, lower, upper = _normalized_bounds(double, stencil, rtol)
     derivative = namespace(weight).astype(derivative, weight.dtype)
-    lower, upper = lower * scale, upper * scale
+    lower, upper = min(lower * scale, LARGEST), upper * scale
     if 0 < upper < SUBNORMAL:  # there the product was rounded
         lower, upper = math.nextafter(lower, 0.0), math.nextafter(upper, math.inf)
     return derivative, lower, upper
@@ -151,7 +153,7 @@ def _normalized_bounds(
         peak = norm_on_torus(taps, torus.rows, real=real, rtol=rtol)
     lower, upper = peak.lower, peak.upper
     if method == "embedding":
-        pair = attained_near(weight, stencil, taps, peak, rtol=rtol / 10)
+        pair, _ = attained_near(weight, stencil, taps, peak, rtol=max(rtol, 1e-6) / 10)
         lower = attained_end(pair, rounding(weight, stencil))
     if factor > 1:
         upper *= factor * (1 + 4 * UNIT)
@@ -179,9 +181,11 @@ def _by_matrix(
         return level * (1 + lost) + absolute
 
     upper = certified(pair, min(rtol, TIGHT)) or certified(pair, rtol)
-    while upper is None:
+    if upper is None:
         pair = _top_of_matrix(operator, gram)
         upper = certified(pair, min(rtol, TIGHT))
+    if upper is None:
+        raise ArithmeticError(NO_PROGRESS)
     return pair_derivative(operator, pair, weight), attained_end(pair, absolute), upper
 
 

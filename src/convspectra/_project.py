@@ -22,7 +22,7 @@ from ._array import (
 from ._blocks import TorusBlocks, matrix_blocks, torus_blocks
 from ._certify import TIGHT
 from ._dense import matrix_shape
-from ._geometry import Axis, Geometry, positive, size
+from ._geometry import Axis, Geometry, fraction, positive, size
 from ._nearest import below, nearest
 from ._norm import NormBounds, bounds, method_of
 from ._stencil import Stencil, embedding, stencil_of
@@ -150,7 +150,8 @@ class Projection:
     Attributes
     ----------
     weight : array
-        Shaped and typed like the kernel that was projected.
+        Shaped and typed like the kernel that was projected, cut off from automatic
+        differentiation.
     before, after : NormBounds
         The norm of the layer; `after.upper` is at most `max_norm`.
     distance : scalar
@@ -158,7 +159,8 @@ class Projection:
     rounds : int
         Rounds of the iteration, 0 if the kernel was inside.
     gap : scalar
-        No kernel inside has a squared distance below (1 - gap) * distance^2.
+        No kernel inside has a squared distance below (1 - gap) * distance^2. For layers
+        past the matrix, of the kernels whose embedding is inside: see `project`.
     """
 
     weight: Array
@@ -184,8 +186,8 @@ def project(
     geometry : Geometry
         Layers that are not block diagonal and whose matrix has more than 2**18 entries
         are projected so that the circular layer that holds them obeys the bound:
-        certainly inside, but `gap` then speaks of that smaller set. The same with grid
-        None, where every input size is to obey.
+        certainly inside, but `gap` then speaks of that smaller set. With grid None
+        every input size is to obey (that the stride divides, if circular).
     max_norm : float
     rtol : float
         The duality gap to reach, relative to the squared distance.
@@ -196,8 +198,7 @@ def project(
     """
     stencil = stencil_of(weight, geometry)
     max_norm = positive("max_norm", max_norm)
-    if not 0 < rtol < 1:
-        raise ValueError(f"`rtol` must be between 0 and 1, got {rtol!r}.")
+    rtol = fraction("rtol", rtol)
     found = looking_at_numbers(
         lambda plain: _projected(plain, stencil, max_norm, rtol),
         weight,
@@ -249,7 +250,7 @@ def _scaled(
     scaled, factor, margin = weight, 1.0, spacing(weight)
     while upper > max_norm:
         factor *= max_norm / upper * (1 - margin)
-        margin *= 2
+        margin = min(2 * margin, 0.5)
         scaled = xp.astype(to_double(weight) * factor, weight.dtype)
         _, lower, upper = bounds(scaled, stencil, TIGHT)
     return scaled, lower, upper

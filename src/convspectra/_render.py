@@ -49,7 +49,7 @@ def table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> None
 
     By rich on a terminal that is wide enough, as plain text else.
     """
-    cells = [[cell(row[key]) for key in columns.values()] for row in rows]
+    cells = [[cell(row[key], key) for key in columns.values()] for row in rows]
     rich = _rich("rich.table") if sys.stdout.isatty() else None
     if rich is not None:
         console = require("rich.console", extra="cli").Console()

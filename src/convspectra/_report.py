@@ -27,10 +27,11 @@ COLUMNS = {
     "to": "norm_upper",
     "reshaped": "reshaped",
 }
-NOTE = (
+STAND_IN = (
     "The values of a torus are those of the circular layer that stands in for the one\n"
-    "named, an approximation. Norms are of the layer as it is, between ends that hold."
+    "named, an approximation."
 )
+NOTE = f"{STAND_IN} Norms are of the layer as it is, between ends that hold."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +105,9 @@ class Report:
         return [layer.row() for layer in self.layers]
 
     def __str__(self) -> str:
-        cells = [[cell(row[key]) for key in COLUMNS.values()] for row in self.rows()]
+        cells = [
+            [cell(row[key], key) for key in COLUMNS.values()] for row in self.rows()
+        ]
         table = aligned(list(COLUMNS), cells)
         stand_ins = any(not layer.exact for layer in self.layers)
         return f"{table}\n\n{NOTE}" if stand_ins else table
@@ -151,12 +154,21 @@ def _spectrum(layer: Layer, rtol: float) -> LayerSpectrum:
     )
 
 
-def cell(value: Any) -> str:
-    """Return a value as a table shows it: four digits, sizes joined by x."""
+def cell(value: Any, key: str = "") -> str:
+    """Return a value as a table shows it: four digits, sizes joined by x.
+
+    The ends of an interval, known by their keys, are rounded outward, but for a
+    millionth: 1.0000000001 is shown as 1.
+    """
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        near = f"{value:.4g}"
+        way = {"lower": -1, "upper": 1}.get(key.rpartition("_")[2], 0)
+        if way * (float(near) - value) < -1e-6 * abs(value):
+            digit = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
+            near = f"{float(near) + way * digit:.4g}"
+        return near
     if isinstance(value, (tuple, list)):
         return "x".join(map(str, value))
     text = str(value)

@@ -112,7 +112,8 @@ def summarize(values: Array, *, rtol: float | None = None) -> Summary:
         As `singular_values` gives them.
     rtol : float, optional
         Values up to `rtol` times the largest count as zero for the rank; by default
-        the machine precision times the number of values, as NumPy's `matrix_rank`.
+        the machine precision times the length of the last axis: the error that a
+        decomposition of matrices of that size can make.
 
     Returns
     -------
@@ -133,12 +134,12 @@ def summarize(values: Array, *, rtol: float | None = None) -> Summary:
         raise ValueError("`values` must not be empty, got no values.")
     largest, smallest = xp.max(flat), xp.min(flat)
     if rtol is None:
-        rtol = float(xp.finfo(flat.dtype).eps) * count
+        rtol = float(xp.finfo(flat.dtype).eps) * values.shape[-1]
     one = xp.ones_like(largest)
-    scaled = flat / xp.where(largest > 0, largest, one)
+    scaled = flat / xp.where(largest <= 0, one, largest)
     total = xp.sum(scaled)
-    shares = scaled / xp.where(total > 0, total, one)
-    safe = xp.where(shares > 0, shares, xp.ones_like(shares))
+    shares = scaled / xp.where(total <= 0, one, total)
+    safe = xp.where(shares <= 0, xp.ones_like(shares), shares)
     entropy = -xp.sum(shares * xp.log(safe))
     return Summary(
         count=count,
@@ -146,15 +147,15 @@ def summarize(values: Array, *, rtol: float | None = None) -> Summary:
         smallest=smallest,
         rank=xp.count_nonzero(flat > rtol * largest),
         stable_rank=xp.sum(scaled * scaled),
-        effective_rank=xp.where(largest > 0, xp.exp(entropy), xp.zeros_like(entropy)),
+        effective_rank=xp.where(largest <= 0, xp.zeros_like(entropy), xp.exp(entropy)),
         condition=xp.where(
-            smallest > 0,
-            largest / xp.where(smallest > 0, smallest, one),
+            smallest <= 0,
             one * float("inf"),
+            largest / xp.where(smallest <= 0, one, smallest),
         ),
         log_volume=xp.where(
-            smallest > 0,
-            xp.sum(xp.log(xp.where(flat > 0, flat, xp.ones_like(flat)))),
+            smallest <= 0,
             -one * float("inf"),
+            xp.sum(xp.log(xp.where(flat <= 0, xp.ones_like(flat), flat))),
         ),
     )

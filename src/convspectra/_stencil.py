@@ -98,6 +98,8 @@ def stencil_of(weight: Array, geometry: Geometry) -> Stencil:
         padded = tuple(d * (k - 1) for k, d in zip(kernel, full.dilation))
     else:
         padded = tuple(map(sum, full.padding))
+    if full.grid is None and full.boundary == "circular" and full.padding != "same":
+        _check_padding_on_any_grid(full, kernel)
     return Stencil(
         groups=full.groups,
         out=shape[0] // full.groups,
@@ -166,10 +168,21 @@ def _repeats_on_any_grid(stencil: Stencil, axis: int) -> int:
     padded = stencil.padded[axis]
     if stencil.boundary in ("reflect", "replicate"):
         return 1 + padded  # on a grid of one site
-    slack = padded - stencil.reach[axis] + stencil.stride[axis]
-    if stencil.boundary == "circular" and slack >= stencil.stride[axis]:
-        raise ValueError(
-            f"Circular padding of {padded} sites reads input sites more often than "
-            "others, so no bound holds for every grid. State the grid."
-        )
     return 1
+
+
+def _check_padding_on_any_grid(geometry: Geometry, kernel: tuple[int, ...]) -> None:
+    """Refuse circular padding with which no grid is a torus, or part of one."""
+    for axis, k in enumerate(kernel):
+        s, (before, after) = geometry.stride[axis], geometry.padding[axis]
+        spare = geometry.dilation[axis] * (k - 1) + 1 - before - after
+        if geometry.transposed:
+            fits = spare + geometry.output_padding[axis] == s
+        else:
+            fits = spare > 0
+        if not fits:
+            raise ValueError(
+                f"Circular padding of {(before, after)} reads some input sites more "
+                "often than others, so that no bound holds for every grid. State the "
+                'grid, or take padding "same".'
+            )

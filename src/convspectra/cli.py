@@ -29,8 +29,12 @@ from ._render import (
     say,
     table,
 )
-from ._report import COLUMNS, NOTE, LayerSpectrum, Report, spectra
+from ._report import COLUMNS, NOTE, STAND_IN, LayerSpectrum, Report, spectra
 
+EVERY_SIZE = (
+    "grid none: norms hold for every input size; with a circular boundary, for every\n"
+    "size that the stride divides."
+)
 METHODS = (
     baselines.reshaped_norm,
     baselines.power_iteration,
@@ -79,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
         error = "The memory must suffice for the sizes asked for, and does not."
     except OSError as failed:
         error = f"{failed.strerror}." if failed.strerror else str(failed)
-    except (ValueError, TypeError, ImportError) as failed:
+    except (ValueError, TypeError, ImportError, ArithmeticError) as failed:
         error = str(failed)
     file = getattr(args, "file", None)
     say(f"{file}: {error}" if file else error)
@@ -103,7 +107,7 @@ def _values(args: argparse.Namespace) -> int:
             row["values"] = layer.sorted_values().tolist()
     _show(args, VALUES, rows, skipped)
     if not all(layer.exact for layer in found):
-        say(NOTE)
+        say(STAND_IN)
     return 0
 
 
@@ -239,7 +243,7 @@ def _each(
         alike = names(name for name, why in skipped if why == reason)
         say(f"skipped ({reason}): {alike}.")
     if args.grid is None:
-        say("grid none: the norms hold for every input size.")
+        say(EVERY_SIZE)
     for entry in progress(kernels, args.command):
         with _naming(entry.name):
             work(load(args.file, entry, geometry, args.layout))
