@@ -6,9 +6,12 @@ import subprocess
 import sys
 import time
 import zipfile
+from importlib.metadata import version
 
+import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 from oracles import norm_by_matrix, tolerance, values_by_matrix
 
 import convspectra._render
@@ -16,9 +19,6 @@ from convspectra import Geometry, Layer, clip, dense_matrix, project, spectra
 from convspectra._demo import demo_layers
 from convspectra.baselines import fantastic_four
 from convspectra.cli import main, run
-
-safetensors = pytest.importorskip("safetensors.numpy")
-
 
 BOUND = ["--grid", "4", "--max-norm", "1"]
 
@@ -47,7 +47,7 @@ def model(rng):
         "steps": np.arange(4).reshape(1, 2, 2),
     }
     np.savez("model.npz", **arrays)
-    safetensors.save_file(arrays, "model.safetensors", metadata={"format": "pt"})
+    safetensors.numpy.save_file(arrays, "model.safetensors", metadata={"format": "pt"})
     return arrays
 
 
@@ -196,12 +196,12 @@ def test_clip_writes_what_clip_gives(capsys, model):
         new = (
             np.load("c.npz")
             if suffix == "npz"
-            else safetensors.load_file(f"c.{suffix}")
+            else safetensors.numpy.load_file(f"c.{suffix}")
         )
         np.testing.assert_array_equal(new[name], want)
         np.testing.assert_array_equal(new["steps"], model["steps"])
         assert list(new) == list(
-            model if suffix == "npz" else safetensors.load_file(f"model.{suffix}")
+            model if suffix == "npz" else safetensors.numpy.load_file(f"model.{suffix}")
         )
         row = rows["kernels"][1]
         before, after = (norm_by_matrix(k, Geometry(grid=4)) for k in (weight, want))
@@ -217,15 +217,14 @@ def test_clip_says_that_it_ends_outside(capsys, kernel):
 
 
 def test_project_ends_inside_in_the_dtype_of_the_file(capsys, model):
-    ml_dtypes = pytest.importorskip("ml_dtypes")
     kinds = {
         name: model["conv1.weight"].astype(name) for name in ("float16", "float32")
     }
     kinds["bfloat16"] = model["conv1.weight"].astype(ml_dtypes.bfloat16)
-    safetensors.save_file(kinds, "kinds.safetensors")
+    safetensors.numpy.save_file(kinds, "kinds.safetensors")
     bound = ["--grid", 4, "--max-norm", 1, "-o", "p.safetensors"]
     document = ask(capsys, "project", "kinds.safetensors", *bound)
-    new = safetensors.load_file("p.safetensors")
+    new = safetensors.numpy.load_file("p.safetensors")
     for row in document["kernels"]:
         found = new[row["name"]]
         assert found.dtype == kinds[row["name"]].dtype
@@ -324,7 +323,7 @@ def test_keys_that_do_not_fit_are_refused(capsys, model, key, message):
 
 
 def test_names_from_a_file_do_not_reach_the_terminal_raw(capsys, rng):
-    safetensors.save_file(
+    safetensors.numpy.save_file(
         {"\x1b[31mred": rng.standard_normal((1, 1, 3))}, "k.safetensors"
     )
     assert main(["norm", "k.safetensors", "--fail-above", "0"]) == 1
@@ -525,7 +524,7 @@ def test_damaged_files_end_in_words(capsys, here, rng, suffix):
     elif suffix == "deflated.npz":
         np.savez_compressed(path, **arrays)
     else:
-        safetensors.save_file(arrays, path)
+        safetensors.numpy.save_file(arrays, path)
     new = path.with_name(f"new{path.suffix}")
     codes = set()
     for data in damaged(path.read_bytes(), rng, 240):
@@ -549,7 +548,6 @@ def test_damaged_files_end_in_words(capsys, here, rng, suffix):
     "layers", [slice(5, 8), pytest.param(slice(None), marks=pytest.mark.slow)]
 )
 def test_demo_shows_the_network_and_a_picture(capsys, here, monkeypatch, layers):
-    pytest.importorskip("matplotlib")
     shown = demo_layers()[layers]
     monkeypatch.setattr("convspectra.cli.demo_layers", lambda: shown)
     rows = ask(capsys, "demo")["kernels"]
@@ -576,7 +574,6 @@ def test_demo_without_matplotlib_still_has_the_table(capsys, here, monkeypatch):
 
 @pytest.mark.parametrize("suffix", ["pdf", "svg"])
 def test_demo_draws_other_formats(here, monkeypatch, suffix):
-    pytest.importorskip("matplotlib")
     layer = Layer("only", np.ones((1, 1, 3)), Geometry(grid=4))
     monkeypatch.setattr("convspectra.cli.demo_layers", lambda: [layer])
     assert main(["demo", "-o", f"d.{suffix}"]) == 0
@@ -586,7 +583,6 @@ def test_demo_draws_other_formats(here, monkeypatch, suffix):
 def test_a_terminal_gets_a_table_of_rich_and_a_pipe_plain_text(
     capsys, kernel, monkeypatch
 ):
-    pytest.importorskip("rich")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     for columns, lines in (("100", True), ("30", False)):  # plain where it is narrow
         monkeypatch.setenv("COLUMNS", columns)
@@ -602,7 +598,6 @@ def test_a_terminal_gets_a_table_of_rich_and_a_pipe_plain_text(
 def test_a_bar_appears_on_a_terminal_and_only_when_work_is_long(
     capsys, kernel, monkeypatch
 ):
-    pytest.importorskip("rich")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     assert list(convspectra._render.progress([1, 2], "quick")) == [1, 2]
@@ -655,3 +650,39 @@ def test_zip_files_of_other_things_are_refused(capsys, here):
     with zipfile.ZipFile("k.npz", "w") as archive:
         archive.writestr("photo.png", b"x")
     assert "something other than an array" in refuse(capsys, "norm", "k.npz")
+
+
+def test_kernels_that_the_options_are_not_for_are_skipped_with_the_reason(
+    tmp_path, capsys
+):
+    path = tmp_path / "many.npz"
+    kernels = {
+        "flat": np.ones((4, 2, 3, 3)),
+        "line": np.ones((4, 2, 3)),
+        "odd": np.ones((3, 2, 3, 3)),
+    }
+    np.savez(path, **kernels)
+    command = ["norm", str(path), "--grid", "6x6", "--groups", "2", "--json"]
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in found["kernels"]] == ["flat"]
+    reasons = {row["name"]: row["reason"] for row in found["skipped"]}
+    assert "a kernel with 1 axes" in reasons["line"]
+    assert "3 channels, which 2 groups do not divide" in reasons["odd"]
+    assert main([*command, "--key", "line"]) == 2
+    assert "for a kernel with 1" in capsys.readouterr().err
+
+
+def test_a_projected_kernel_passes_the_gate_it_was_projected_for(tmp_path, rng):
+    source, target = tmp_path / "kernel.npy", tmp_path / "bounded.npy"
+    np.save(source, rng.standard_normal((4, 4, 3, 3)))
+    for geometry in (["--grid", "8"], ["--grid", "8", "--boundary", "zeros"]):
+        assert main(["norm", str(source), *geometry, "--fail-above", "1"]) == 1
+        bound = ["--max-norm", "1", "-o", str(target)]
+        assert main(["project", str(source), *geometry, *bound]) == 0
+        assert main(["norm", str(target), *geometry, "--fail-above", "1"]) == 0
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == version("convspectra")

@@ -6,8 +6,10 @@ import pickle
 import sys
 import zipfile
 
+import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from convspectra._files import (
     Entry,
@@ -21,8 +23,6 @@ from convspectra._files import (
 )
 from convspectra._optional import require
 
-safetensors = pytest.importorskip("safetensors.numpy")
-ml_dtypes = pytest.importorskip("ml_dtypes")
 METADATA = {"format": "pt", "note": "kept"}
 
 
@@ -99,14 +99,14 @@ def test_npz_there_and_back(tmp_path, arrays, compression):
 def test_safetensors_there_and_back(tmp_path, arrays):
     source, target = tmp_path / "k.safetensors", tmp_path / "new.safetensors"
     arrays["brain"] = arrays["single"].astype(ml_dtypes.bfloat16)
-    safetensors.save_file(arrays, source, metadata=METADATA)
+    safetensors.numpy.save_file(arrays, source, metadata=METADATA)
     found = {entry.name: entry for entry in entries(source)}
     kernels = ("z.half", "single", "a/double", "complex", "brain")
     for name in kernels:
         np.testing.assert_array_equal(read(source, found[name]), arrays[name])
         assert read(source, found[name]).dtype == arrays[name].dtype
     write_copy(source, target, {name: -arrays[name] for name in kernels})
-    for name, array in safetensors.load_file(target).items():
+    for name, array in safetensors.numpy.load_file(target).items():
         want = -arrays[name] if name in kernels else arrays[name]
         np.testing.assert_array_equal(array, want)
         assert array.dtype == arrays[name].dtype
@@ -327,7 +327,7 @@ def test_a_link_is_written_through(tmp_path):
 def test_missing_tools_say_how_to_get_them(tmp_path, monkeypatch, arrays):
     path = tmp_path / "k.safetensors"
     brain = arrays["single"].astype(ml_dtypes.bfloat16)
-    safetensors.save_file({"brain": brain}, path)
+    safetensors.numpy.save_file({"brain": brain}, path)
     (entry,) = entries(path)
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)  # as if not installed
     monkeypatch.setitem(sys.modules, "safetensors", None)

@@ -4,12 +4,10 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib import figure
 from oracles import descending, make, tolerance, values_by_matrix
 
-from convspectra import Geometry, Layer, Report, spectra
-
-figure = pytest.importorskip("matplotlib.figure")
-plot = pytest.importorskip("convspectra.plot")
+from convspectra import Geometry, Layer, Report, plot, spectra
 
 
 @pytest.fixture

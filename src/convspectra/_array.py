@@ -21,7 +21,6 @@ _SPACING = {  # of the numbers next to 1, by dtype
     "float16": 2.0**-10,
     "bfloat16": 2.0**-7,
 }
-SMALL = 128  # channels up to which BLAS gains nothing by a second thread
 _DOUBLE = ("float64", "complex128")
 _HALF = ("float16", "bfloat16")
 
@@ -194,14 +193,12 @@ def numbers(weight: Array) -> Array:
 
 @contextmanager
 def one_thread(weight: Array) -> Iterator[None]:
-    """One thread while NumPy or torch works on many small matrices.
+    """One thread while NumPy, or torch on the CPU, works on many matrices.
 
-    Its threads would wait for each other longer than they work; with another busy
-    process on the machine, by a factor of thirty.
+    BLAS would start and join its threads for each of them: that gains little when the
+    machine is idle, and when another process is busy costs a factor of thirty.
     """
-    if max(weight.shape[:2]) > SMALL:
-        yield
-    elif array_api_compat.is_numpy_array(weight):
+    if array_api_compat.is_numpy_array(weight):
         with _thread_pools().limit(limits=1, user_api="blas"):
             yield
     elif array_api_compat.is_torch_array(weight) and weight.device.type == "cpu":

@@ -51,6 +51,32 @@ def choose(
     return kernels, skipped
 
 
+def fitting(
+    kernels: list[Entry], geometry: Geometry, layout: str
+) -> tuple[list[Entry], list[tuple[str, str]]]:
+    """Return the kernels that the geometry is for, and (name, reason) of others.
+
+    A single kernel is kept: what is wrong with it is the error of the command.
+    """
+    reasons = [(entry, _misfit(entry, geometry, layout)) for entry in kernels]
+    fit = [entry for entry, reason in reasons if not reason]
+    if not fit:
+        return kernels[:1], []
+    return fit, [(entry.name, reason) for entry, reason in reasons if reason]
+
+
+def _misfit(entry: Entry, geometry: Geometry, layout: str) -> str:
+    axes = len(entry.shape) - 2
+    try:
+        geometry.on(axes)
+    except ValueError:
+        return f"has a kernel with {axes} axes, which the options are not for"
+    channels = entry.shape[-1] if layout == "hwio" else entry.shape[0]
+    if channels % geometry.groups:
+        return f"has {channels} channels, which {geometry.groups} groups do not divide"
+    return ""
+
+
 def load(path: Path, entry: Entry, geometry: Geometry, layout: str) -> Layer:
     """Return one kernel of a file as a layer; `layout` is "oihw" or "hwio"."""
     make = Layer.from_hwio if layout == "hwio" else Layer.from_oihw

@@ -13,7 +13,7 @@ from ._array import Array
 from ._certify import TIGHT
 from ._demo import demo_layers
 from ._files import check_target, replacing, write_copy, write_npz
-from ._kernels import choose, in_layout, load
+from ._kernels import choose, fitting, in_layout, load
 from ._layer import Layer
 from ._norm import NormBounds, operator_norm
 from ._project import clip, project
@@ -239,6 +239,9 @@ def _each(
     """Do the work for each kernel asked for; return what was skipped, and why."""
     geometry = geometry_of(args)
     kernels, skipped = choose(args.file, args.key)
+    if args.key is None:
+        kernels, misfits = fitting(kernels, geometry, args.layout)
+        skipped = skipped + misfits
     for reason in dict.fromkeys(reason for _, reason in skipped):
         alike = names(name for name, why in skipped if why == reason)
         say(f"skipped ({reason}): {alike}.")
