@@ -278,6 +278,12 @@ def test_a_tolerance_is_between_0_and_1(rtol):
             function(np.ones((1, 1, 3)), Geometry(4), rtol=rtol)
 
 
+def test_the_smallest_numbers_are_rounded_outward():
+    # The norm is sqrt(2) times the smallest number there is, which rounds down.
+    found = operator_norm(np.full((2, 1, 1), 5e-324), Geometry(4))
+    assert (found.lower, found.upper) == (0, 1e-323)
+
+
 def test_the_largest_numbers_do_not_break_the_ends():
     for weight in (np.full((1, 1, 3), 1e308), np.full((1, 1, 1), 1.7e308 * (1 + 1j))):
         found = operator_norm(weight, Geometry(4))

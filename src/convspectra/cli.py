@@ -1,6 +1,7 @@
 """The command `convspectra`: data on stdout, talk on stderr, and an exit code."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from ._render import (
 )
 from ._report import COLUMNS, NOTE, STAND_IN, LayerSpectrum, Report, spectra
 
+GONE = 141  # the code of a command whose reader has gone, as shells have it
 EVERY_SIZE = (
     "grid none: norms hold for every input size; with a circular boundary, for every\n"
     "size that the stride divides."
@@ -46,7 +48,10 @@ METHODS = (
 
 def run() -> None:
     """Run the command and exit with its code."""
-    sys.exit(main())
+    code = main()
+    if code == GONE:  # what is left in the buffer has nowhere to go: let it go quietly
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -78,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
         say("interrupted.")
         return 130
     except BrokenPipeError:
-        return 141
+        return GONE
     except (MemoryError, OverflowError):
         error = "The memory must suffice for the sizes asked for, and does not."
     except OSError as failed:
