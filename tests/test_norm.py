@@ -20,6 +20,19 @@ def assert_between(found, norm):
     assert norm <= found.upper + room
 
 
+@pytest.fixture
+def looked_at(monkeypatch):
+    """How many frequencies each step of a search looks at, as they come."""
+    counts, symbol = [], convspectra._certify.symbol
+
+    def counting(taps, phase):
+        counts.append(len(phase))
+        return symbol(taps, phase)
+
+    monkeypatch.setattr(convspectra._certify, "symbol", counting)
+    return counts
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
 @pytest.mark.parametrize("case", CASES)
 def test_the_norm_of_the_matrix_is_between_the_ends(case, dtype, rng):
@@ -72,14 +85,7 @@ def test_boxes_of_frequencies_certify_as_single_ones_do(case, monkeypatch, rng):
     assert found.gap <= 1e-5
 
 
-def test_boxes_leave_most_frequencies_unseen(monkeypatch, rng):
-    looked_at = []
-    symbol = convspectra._certify.symbol
-    monkeypatch.setattr(
-        convspectra._certify,
-        "symbol",
-        lambda taps, phase: looked_at.append(len(phase)) or symbol(taps, phase),
-    )
+def test_boxes_leave_most_frequencies_unseen(looked_at, rng):
     weight = rng.standard_normal((4, 4, 3, 3))
     geometry = Geometry(128)
     found = operator_norm(weight, geometry)
@@ -170,14 +176,7 @@ def test_of_many_groups_the_loudest_are_looked_at(rng):
 
 
 @pytest.mark.parametrize("dilation", [1, 9])
-def test_dilation_costs_the_supremum_nothing(dilation, monkeypatch, rng):
-    looked_at = []
-    symbol = convspectra._certify.symbol
-    monkeypatch.setattr(
-        convspectra._certify,
-        "symbol",
-        lambda taps, phase: looked_at.append(len(phase)) or symbol(taps, phase),
-    )
+def test_dilation_costs_the_supremum_nothing(dilation, looked_at):
     weight = np.random.default_rng(0).standard_normal((2, 2, 3, 3))
     found = operator_norm(weight, Geometry(None, dilation=dilation))
     assert sum(looked_at) < 3000
