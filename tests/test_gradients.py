@@ -76,8 +76,9 @@ def test_the_end_that_an_embedding_gives_has_a_derivative(
     assert np.sum(tensor.grad.numpy() * direction) == pytest.approx(want, rel=1e-5)
 
 
-def test_the_supremum_has_a_derivative(torch, rng):
-    weight, geometry = rng.standard_normal((3, 2, 3, 3)), Geometry(None)
+@pytest.mark.parametrize("options", [{}, {"dilation": 3}, {"stride": 2}])
+def test_the_supremum_has_a_derivative(options, torch, rng):
+    weight, geometry = rng.standard_normal((3, 2, 3, 3)), Geometry(None, **options)
     direction, want = differences(upper, weight, geometry, rng)
     tensor = torch.tensor(weight, requires_grad=True)
     upper(tensor, geometry).backward()

@@ -72,11 +72,11 @@ def norm_on_torus(
 
 def norm_on_any_torus(taps: Taps, *, real: bool, rtol: float) -> Peak:
     """The supremum of the norm over all the frequencies there are."""
-    # With shifts that are all multiples of a number, a wave that much slower does.
-    common = np.maximum(np.gcd.reduce(taps.shifts - taps.shifts[0], axis=0), 1)
-    moved = replace(taps, shifts=(taps.shifts - taps.shifts.min(axis=0)) // common)
-    parts = np.where(moved.degree > 0, TURN, 1)
-    peak = _Search(moved, parts, rtol).run(real=real, delta=FIRST_DELTA)
+    # Where all shifts are multiples of one number, a wave that much slower will do.
+    common = np.maximum(np.gcd.reduce(taps.shifts, axis=0), 1)
+    near = replace(taps, shifts=taps.shifts // common)
+    parts = np.where(near.degree > 0, TURN, 1)
+    peak = _Search(near, parts, rtol).run(real=real, delta=FIRST_DELTA)
     return replace(peak, turns=peak.turns / common)
 
 

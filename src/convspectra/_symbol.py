@@ -40,7 +40,7 @@ class Taps:
     @property
     def degree(self) -> np.ndarray:
         """The degree of the symbol as a trigonometric polynomial, per axis."""
-        return self.shifts.max(axis=0) - self.shifts.min(axis=0)
+        return self.shifts.max(axis=0)  # the first tap has shift 0
 
 
 def taps_of(weight: Array, stencil: Stencil) -> Taps:
