@@ -6,6 +6,11 @@ import zlib
 
 import numpy as np
 import pytest
+from hypothesis import settings
+
+# Under CI the same examples every time; elsewhere new ones, to find new failures.
+settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("shared")
 
 LIBRARIES = ("numpy", "array_api_strict", "torch", "jax.numpy")
 

@@ -166,6 +166,12 @@ def test_the_loudest_group_of_the_torus_need_not_be_the_layer_s(monkeypatch):
     assert operator_norm(weight, geometry).lower == pytest.approx(0.9)
 
 
+def test_many_groups_count_together_against_the_size_of_a_matrix():
+    weight = np.zeros((512, 1, 3, 3), dtype="float32")
+    geometry = Geometry(14, groups=512, boundary="zeros")  # 196 x 196, 512 times
+    assert operator_norm(weight, geometry).method == "embedding"
+
+
 def test_of_many_groups_the_loudest_are_looked_at(rng):
     weight = 0.1 * rng.standard_normal((20, 1, 3))
     weight[13] *= 10

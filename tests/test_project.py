@@ -238,6 +238,13 @@ def test_the_scale_of_the_kernel_does_not_matter(exponent, boundary, dtype, rng)
         np.testing.assert_allclose(found / scale, want, atol=room)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_bound_far_beyond_the_kernel_changes_nothing(dtype):
+    weight = np.full((2, 2, 3), np.finfo(dtype).smallest_subnormal, dtype=dtype)
+    for method in (clip, scale_to, lambda *a: project(*a).weight):
+        np.testing.assert_array_equal(method(weight, Geometry(4), 1e30), weight)
+
+
 def test_scaling_keeps_the_direction(rng):
     weight, geometry = make("zeros", rng)
     norm = norm_by_matrix(weight, geometry)

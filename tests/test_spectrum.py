@@ -109,6 +109,13 @@ def test_no_matrix_is_decomposed_twice(case, dtype, matrices, monkeypatch, rng):
     assert sum(seen) == matrices
 
 
+@pytest.mark.parametrize("case", ["depthwise", "plain", "grid-of-one"])
+def test_values_of_the_smallest_kernels_are_small(case, rng):
+    weight, geometry = make(case, rng)
+    values = singular_values(5e-324 * np.sign(weight), geometry)
+    assert np.all((values >= 0) & (values < 1e-320))
+
+
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
 @pytest.mark.parametrize("case", ["depthwise", "plain", "zeros"])
 def test_values_of_tiny_and_huge_kernels(case, scale, rng):

@@ -136,8 +136,9 @@ def svdvals(x: Array) -> Array:
     if min(x.shape[-2:]) > 1:
         return xp.linalg.svdvals(x)
     largest = xp.max(xp.abs(constant(x)), axis=(-2, -1), keepdims=True)
-    largest = xp.where(largest > 0, largest, xp.ones_like(largest))
-    x = x / largest  # whose squares neither overflow nor vanish
+    # Over its largest entry, so that squares neither overflow nor vanish.
+    largest = xp.clip(largest, min=float(xp.finfo(largest.dtype).smallest_normal))
+    x = x / largest
     parts = (xp.real(x), xp.imag(x)) if is_complex(x) else (x,)
     square = sum(xp.sum(part * part, axis=(-2, -1)) for part in parts)
     # The root has no derivative at 0: keep the 0 away from it, in both directions.

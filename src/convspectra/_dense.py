@@ -74,6 +74,11 @@ def matrix_shape(stencil: Stencil) -> tuple[int, int]:
     return stencil.out * rows, stencil.into * columns
 
 
+def matrix_entries(stencil: Stencil) -> int:
+    """Entries of the matrices of all groups."""
+    return stencil.groups * math.prod(matrix_shape(stencil))
+
+
 def tap_reads(stencil: Stencil, tap: tuple[int, ...]) -> np.ndarray:
     """Which column site each row site reads through `tap`, as zeros and ones."""
     reads = np.ones((1, 1))

@@ -19,7 +19,7 @@ from ._array import (
     with_gradient,
 )
 from ._certify import NO_PROGRESS, TIGHT, UNIT, norm_on_any_torus, norm_on_torus
-from ._dense import group_matrices, matrix_shape
+from ._dense import group_matrices, matrix_entries, matrix_shape
 from ._geometry import Geometry, fraction
 from ._iterate import Operator, Pair, operator_of
 from ._stencil import Stencil, embedding, stencil_of
@@ -34,7 +34,7 @@ from ._witness import (
 
 SUBNORMAL = float(np.finfo(np.float64).smallest_normal)
 LARGEST = float(np.finfo(np.float64).max)
-MATRIX_LIMIT = 2**22  # entries of the matrix that is factorized to close an interval
+MATRIX_LIMIT = 2**22  # entries of matrices that are factorized to close an interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
         `lower <= norm <= upper`, rounding included, by one of these methods:
 
         "frequencies" : circular boundary, block diagonal. The ends meet to `rtol`.
-        "matrix" : any other layer whose matrix has at most 2**22 entries per group.
-            The ends meet to `rtol`.
+        "matrix" : any other layer whose matrix has at most 2**22 entries, groups
+            apart. The ends meet to `rtol`.
         "embedding" : other layers. The upper end is that of a circular layer which
             holds this one as a block; the lower end is attained on the layer itself.
         "supremum" : grid None. With zero padding or a circular boundary the ends meet
@@ -125,7 +125,7 @@ def method_of(stencil: Stencil) -> str:
         return "supremum"
     if stencil.is_torus:
         return "frequencies"
-    return "matrix" if math.prod(matrix_shape(stencil)) <= MATRIX_LIMIT else "embedding"
+    return "matrix" if matrix_entries(stencil) <= MATRIX_LIMIT else "embedding"
 
 
 def bounds(weight: Array, stencil: Stencil, rtol: float) -> tuple[Array, float, float]:

@@ -1,6 +1,5 @@
 """Kernels with a bounded norm: clipped, scaled, or the nearest one there is."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from ._array import (
 )
 from ._blocks import TorusBlocks, matrix_blocks, torus_blocks
 from ._certify import TIGHT
-from ._dense import matrix_shape
+from ._dense import matrix_entries
 from ._geometry import Axis, Geometry, fraction, positive, size
 from ._nearest import below, nearest
 from ._norm import NormBounds, bounds, method_of
@@ -29,6 +28,7 @@ from ._stencil import Stencil, embedding, stencil_of
 
 PROJECT_MATRIX_LIMIT = 2**18  # entries of a matrix that is decomposed in each round
 ROUNDS = 100
+BEYOND = 2.0**60  # more than the norm of any kernel with entries near 1
 SUPREMUM_ROWS = 24  # per degree: the torus that stands in for all grids at once
 
 
@@ -78,8 +78,9 @@ def clip(
         near_one = xp.astype(double, widen(plain).dtype)
         blocks = torus_blocks(near_one, torus)
         kernel = blocks.start
+        least, most = (min(bound / scale, BEYOND) for bound in (min_norm, max_norm))
         for _ in range(rounds):
-            kernel = _clip_once(blocks, kernel, min_norm / scale, max_norm / scale)
+            kernel = _clip_once(blocks, kernel, least, most)
         clipped = to_double(blocks.kernel(kernel, near_one)) * scale
         return (xp.astype(clipped, plain.dtype),)
 
@@ -224,8 +225,8 @@ def _projected(
     if upper <= max_norm:
         return weight, lower, upper, lower, upper, 0.0, 0, 0.0
     double, scale = normalized(weight)
-    small = math.prod(matrix_shape(stencil)) if method_of(stencil) == "matrix" else 0
-    if 0 < small <= PROJECT_MATRIX_LIMIT:
+    small = method_of(stencil) == "matrix"
+    if small and matrix_entries(stencil) <= PROJECT_MATRIX_LIMIT:
         blocks, factor = matrix_blocks(double, stencil), 1.0
     else:
         torus, factor = embedding(stencil)

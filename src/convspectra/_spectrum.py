@@ -15,7 +15,7 @@ from ._array import (
     svdvals,
     widen,
 )
-from ._dense import DENSE_LIMIT, group_matrices, matrix_shape
+from ._dense import DENSE_LIMIT, group_matrices, matrix_entries, matrix_shape
 from ._geometry import Geometry
 from ._stencil import Stencil, stencil_of
 from ._symbol import chunks, frequencies_of, phase_like, symbol, taps_of
@@ -56,8 +56,8 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
     if stencil.is_torus:
         with one_thread(weight):
             return _by_frequency(weight, stencil)
-    rows, columns = matrix_shape(stencil)
-    if rows * columns * stencil.groups > DENSE_LIMIT:
+    if matrix_entries(stencil) > DENSE_LIMIT:
+        rows, columns = matrix_shape(stencil)
         raise ValueError(
             "All values of a layer that is not block diagonal come from its matrix, "
             f"which must have at most {DENSE_LIMIT} entries, got {stencil.groups} x "
