@@ -88,6 +88,14 @@ def test_rounds_draw_all_values_to_one(rng):
     assert spread[2] < 0.2
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e-3, 1.0])
+def test_a_kernel_however_small_is_drawn_to_the_same_isometry(scale, rng):
+    weight, geometry = rng.standard_normal((4, 3, 1, 1)), Geometry(3)
+    want = clip(weight, geometry, 1.0, min_norm=1.0)
+    found = clip(scale * weight, geometry, 1.0, min_norm=1.0)
+    np.testing.assert_allclose(found, want, atol=1e-12)
+
+
 def test_a_zero_kernel_is_raised_too():
     found = clip(np.zeros((2, 2, 1)), Geometry(4), 1.0, min_norm=1.0)
     np.testing.assert_allclose(singular_values(found, Geometry(4)), 1, atol=1e-12)

@@ -75,12 +75,13 @@ def clip(
 
     def clipped(plain: Array) -> tuple[Array]:
         xp, (double, scale) = namespace(plain), normalized(plain)
+        if min_norm > scale:  # which the values are raised to: that is the size to take
+            double, scale = double * (scale / min_norm), min_norm
         near_one = xp.astype(double, widen(plain).dtype)
         blocks = torus_blocks(near_one, torus)
-        kernel = blocks.start
-        least, most = (min(bound / scale, BEYOND) for bound in (min_norm, max_norm))
+        kernel, most = blocks.start, min(max_norm / scale, BEYOND)
         for _ in range(rounds):
-            kernel = _clip_once(blocks, kernel, least, most)
+            kernel = _clip_once(blocks, kernel, min_norm / scale, most)
         clipped = to_double(blocks.kernel(kernel, near_one)) * scale
         return (xp.astype(clipped, plain.dtype),)
 
