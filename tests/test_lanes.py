@@ -1,0 +1,158 @@
+"""The kernels that run many matrices in the lanes of vectors, against LAPACK."""
+
+import numpy as np
+import pytest
+
+from convspectra._lane_excess import excess
+from convspectra._lane_grams import definite, gram, lanczos
+from convspectra._lane_values import bisect, values_of_large, values_of_many
+
+REAL = {"float32": np.float32, "float64": np.float64}
+SHAPES = [(1, 1), (2, 2), (5, 1), (3, 2), (7, 7), (16, 16), (19, 17), (40, 33)]
+COUNTS = [1, 8, 16, 37]  # with lanes that are not filled
+
+
+def unitary(rng, m, n):
+    return np.linalg.qr(rng.standard_normal((m, n)) + 1j * rng.standard_normal((m, n)))[
+        0
+    ]
+
+
+def with_values(rng, m, n, values):
+    return unitary(rng, m, n) @ np.diag(values) @ unitary(rng, n, n).conj().T
+
+
+FAMILIES = {
+    "random": lambda rng, m, n: with_values(rng, m, n, np.sort(rng.random(n))),
+    "zero": lambda rng, m, n: np.zeros((m, n), dtype=complex),
+    "diagonal": lambda rng, m, n: np.eye(m, n) * (1.0 + np.arange(n)) / n + 0j,
+    "all equal": lambda rng, m, n: unitary(rng, m, n),
+    "rank one": lambda rng, m, n: with_values(rng, m, n, np.eye(n)[0]),
+    "two values": lambda rng, m, n: with_values(
+        rng, m, n, 0.5 + (np.arange(n) < n / 2)
+    ),
+    "graded": lambda rng, m, n: with_values(rng, m, n, 10.0 ** -np.linspace(0, 30, n)),
+    "zero columns": lambda rng, m, n: (
+        rng.standard_normal((m, n)) * (np.arange(n) % 2) + 0j
+    ),
+    "ones": lambda rng, m, n: np.ones((m, n), dtype=complex),
+    "real": lambda rng, m, n: rng.standard_normal((m, n)) + 0j,
+    "Kahan": lambda rng, m, n: np.eye(m, n) - 0.9 * np.triu(np.ones((m, n)), 1) + 0j,
+}
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    return FAMILIES[request.param]
+
+
+def batch(rng, family, shape, count):
+    return np.stack([family(rng, *shape) for _ in range(count)])
+
+
+def planar(x, dtype):
+    moved = np.moveaxis(x, 0, -1)
+    return (np.array(part, dtype, order="C") for part in (moved.real, moved.imag))
+
+
+def close(dtype, x):
+    """What LAPACK itself may miss by, in the precision of `dtype`."""
+    norm = np.linalg.norm(x, 2, axis=(1, 2)).max()
+    return 16 * np.finfo(dtype).eps * max(x.shape[1:]) ** 0.5 * norm + 1e-300
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_values_are_those_of_lapack(family, shape, dtype, rng):
+    for count in COUNTS:
+        x = batch(rng, family, shape, count)
+        re, im = planar(x, dtype)
+        found = np.full((shape[1], count), np.nan, dtype)
+        values_of_many(re, im, found, 0, count)
+        want = np.linalg.svd(x, compute_uv=False)
+        np.testing.assert_allclose(found.T, want, rtol=0, atol=close(dtype, x))
+        assert (np.diff(found, axis=0) <= 0).all()
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("shape", [*SHAPES, (131, 130)])
+def test_values_of_large_matrices_are_those_of_lapack(family, shape, dtype, rng):
+    x = batch(rng, family, shape, 3)
+    re, im = np.ascontiguousarray(x.real, dtype), np.ascontiguousarray(x.imag, dtype)
+    found = np.full((3, shape[1]), np.nan, dtype)
+    values_of_large(re, im, found, 0, 3)
+    want = np.linalg.svd(x, compute_uv=False)
+    np.testing.assert_allclose(found, want, rtol=0, atol=close(dtype, x))
+
+
+def test_matrices_in_other_lanes_change_nothing(rng):
+    x = batch(rng, FAMILIES["random"], (9, 9), 40)
+    x[3], x[20] = 0, 1e30  # overflows on the way, in its own lane
+    re, im = planar(x, "float32")
+    found = np.zeros((9, 40), np.float32)
+    values_of_many(re, im, found, 0, 40)
+    want = np.linalg.svd(x, compute_uv=False)
+    others = np.delete(np.arange(40), 20)
+    np.testing.assert_allclose(found.T[others], want[others], atol=1e-5)
+
+
+def test_only_the_matrices_that_are_asked_for_are_written(rng):
+    re, im = planar(batch(rng, FAMILIES["random"], (4, 4), 40), "float64")
+    found = np.full((4, 40), -1.0)
+    values_of_many(re, im, found, 16, 32)
+    assert (found[:, 16:32] >= 0).all()
+    assert (found[:, :16] == -1).all()
+    assert (found[:, 32:] == -1).all()
+
+
+def test_the_last_resort_finds_the_values_too(rng):
+    d, e = rng.random((2, 12))
+    d[4] = e[7] = 0
+    lanes, lane = 3, 1
+    spread_d, spread_e = np.zeros((2, 12 * lanes))
+    spread_d[lane::lanes], spread_e[lane::lanes] = d, e
+    spread_e[-lanes + lane] = 0
+    found = np.zeros(12 * lanes)
+    bisect(spread_d, spread_e, 12, lane, lanes, found)
+    want = np.linalg.svd(np.diag(d) + np.diag(e[:-1], 1), compute_uv=False)
+    np.testing.assert_allclose(found[lane::lanes], want, atol=1e-14)
+
+
+@pytest.mark.parametrize("part", [0.0, 1e-5, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_excess_is_what_an_svd_leaves_above_the_bound(family, shape, dtype, part, rng):
+    for count in (1, 21):
+        x = batch(rng, family, shape, count)
+        bound = part * np.linalg.norm(x, 2, axis=(1, 2)).max()
+        re, im = planar(x, dtype)
+        excess(re, im, REAL[dtype](bound), 0, count)
+        u, s, vh = np.linalg.svd(x, full_matrices=False)
+        want = (u * np.maximum(s - bound, 0)[:, None, :]) @ vh
+        found = np.moveaxis(re + 1j * im, -1, 0)
+        np.testing.assert_allclose(found, want, rtol=0, atol=2 * close(dtype, x))
+        if part > 1:
+            assert not found.any()
+
+
+@pytest.mark.parametrize("shape", [(s, o) for o, s in SHAPES] + [(16, 16), (64, 65)])
+def test_grams_and_what_is_read_off_them(shape, rng):
+    side, count = shape[0], 24
+    x = rng.standard_normal((count, *shape)) + 1j * rng.standard_normal((count, *shape))
+    re, im = planar(x, "float64")
+    low = np.tril_indices(side)
+    found = np.full((2, len(low[0]), count), np.nan)
+    gram(re, im, *found)
+    want = x @ x.conj().swapaxes(1, 2)
+    np.testing.assert_allclose(
+        (found[0] + 1j * found[1]).T, want[:, low[0], low[1]], rtol=1e-13, atol=1e-12
+    )
+    top = np.linalg.eigvalsh(want)[:, -1]
+    above = np.arange(count) % 3 > 0
+    levels, answers = top * np.where(above, 1 + 1e-10, 1 - 1e-10), np.zeros(count, bool)
+    definite(*found, side, levels, answers)
+    np.testing.assert_array_equal(answers, above)
+    start, estimates = np.ones(side, complex) / np.sqrt(side), np.zeros(count)
+    lanczos(*found, side, start, min(16, side), estimates)
+    assert (estimates <= top * (1 + 1e-9)).all()
+    assert (estimates >= 0.99 * top).all()
