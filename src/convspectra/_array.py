@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import array_api_compat
+import array_api_compat.numpy
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
@@ -27,6 +28,8 @@ _HALF = ("float16", "bfloat16")
 
 def namespace(x: Array) -> Any:
     """The array library of `x`, by the names of the array API standard."""
+    if type(x) is np.ndarray:  # by far the most frequent question
+        return array_api_compat.numpy
     return array_api_compat.array_namespace(x)
 
 
@@ -56,7 +59,14 @@ def check_weight(weight: Array) -> None:
 
 def dtype_name(x: Array) -> str:
     """The bare name of the dtype: "float32" in every library."""
+    if isinstance(x.dtype, np.dtype):
+        return _numpy_name(x.dtype)
     return getattr(x.dtype, "name", str(x.dtype).rpartition(".")[2])
+
+
+@functools.cache
+def _numpy_name(dtype: np.dtype) -> str:
+    return dtype.name  # which NumPy puts together anew each time
 
 
 def spacing(x: Array) -> float:
@@ -66,6 +76,11 @@ def spacing(x: Array) -> float:
 
 def is_complex(x: Array) -> bool:
     return dtype_name(x).startswith("complex")
+
+
+def is_host(x: Array) -> bool:
+    """Whether `x` is an array of NumPy's own."""
+    return array_api_compat.is_numpy_array(x)
 
 
 def is_traced(x: Array) -> bool:
@@ -107,6 +122,8 @@ def normalized(x: Array) -> tuple[Array, float]:
 
 def like(x: Array, values: np.ndarray) -> Array:
     """Floating-point `values` in the library, dtype and device of `x`."""
+    if is_host(x):
+        return np.asarray(values, dtype=x.dtype)
     device = array_api_compat.device(x)
     return namespace(x).asarray(values, dtype=x.dtype, device=device)
 
@@ -159,17 +176,18 @@ def constant(x: Array) -> Array:
 
 def are_definite(matrices: Array) -> np.ndarray:
     """Whether each Hermitian matrix (batch, n, n) has a Cholesky factor."""
-    xp, count = namespace(matrices), matrices.shape[0]
+    xp = namespace(matrices)
     if matrices.shape[-1] == 1:
         return np.real(to_numpy(matrices))[:, 0, 0] > 0
-    if array_api_compat.is_torch_array(matrices):
-        import torch
-
+    torch = _faster_torch(matrices)
+    if torch is not None:
+        matrices = torch.asarray(matrices)
         return to_numpy(torch.linalg.cholesky_ex(matrices).info == 0)
-    if _have_factors(xp, matrices):
-        return np.ones(count, dtype=bool)
-    # NumPy does not say which one failed.
-    return np.array([_have_factors(xp, matrices[i, ...]) for i in range(count)])
+    if matrices.shape[-1] < 64 and _have_factors(xp, matrices):
+        return np.ones(matrices.shape[0], dtype=bool)
+    # NumPy does not say which one of a batch failed.
+    each = (matrices[i, ...] for i in range(matrices.shape[0]))
+    return np.array([_have_factors(xp, matrix) for matrix in each], dtype=bool)
 
 
 def _have_factors(xp: Any, matrices: Array) -> bool:
@@ -180,16 +198,58 @@ def _have_factors(xp: Any, matrices: Array) -> bool:
     return True
 
 
+def eigh(x: Array) -> tuple[Array, Array]:
+    """The ascending eigenvalues and the eigenvectors of Hermitian matrices."""
+    torch = _faster_torch(x) if is_host(x) else None
+    if torch is None:
+        values, vectors = namespace(x).linalg.eigh(x)
+        return values, vectors
+    values, vectors = torch.linalg.eigh(torch.asarray(x))
+    return values.numpy(), vectors.numpy()
+
+
+def _faster_torch(x: Array) -> Any:
+    """Torch, if `x` is a tensor, or if its LAPACK is at hand and the faster one."""
+    torch = sys.modules.get("torch")
+    if torch is None or array_api_compat.is_torch_array(x):
+        return torch
+    if not is_host(x) or not torch.backends.mkl.is_available():
+        return None
+    torch.set_num_threads(1)  # in this thread; `one_thread` sets it back
+    return torch
+
+
 def numbers(weight: Array) -> Array:
-    """`weight` cut off from automatic differentiation, JAX arrays as NumPy's.
+    """`weight` cut off from automatic differentiation, as NumPy's if on the CPU.
 
     What follows decides by looking at numbers: JAX would compile every new shape.
     """
-    return (
-        np.asarray(weight)
-        if array_api_compat.is_jax_array(weight)
-        else constant(weight)
-    )
+    if array_api_compat.is_jax_array(weight):
+        return np.asarray(weight)
+    weight = constant(weight)
+    if _is_torch_on_cpu(weight) and dtype_name(weight) not in _HALF:
+        return weight.resolve_conj().resolve_neg().numpy()
+    return weight
+
+
+def on_host(weight: Array) -> np.ndarray | None:
+    """`weight` as NumPy's, if it is on the CPU and nobody asks for derivatives."""
+    if is_differentiated(weight):
+        return None
+    if array_api_compat.is_jax_array(weight):
+        platforms = {device.platform for device in weight.devices()}
+        return np.asarray(weight) if platforms == {"cpu"} else None
+    plain = numbers(weight)
+    return plain if is_host(plain) else None
+
+
+def from_host(weight: Array, found: np.ndarray) -> Array:
+    """An array of NumPy's in the library and on the device of `weight`."""
+    return namespace(weight).asarray(found, device=array_api_compat.device(weight))
+
+
+def _is_torch_on_cpu(x: Array) -> bool:
+    return array_api_compat.is_torch_array(x) and x.device.type == "cpu"
 
 
 @contextmanager
@@ -199,20 +259,19 @@ def one_thread(weight: Array) -> Iterator[None]:
     BLAS would start and join its threads for each of them: that gains little when the
     machine is idle, and when another process is busy costs a factor of thirty.
     """
-    if array_api_compat.is_numpy_array(weight):
+    if not (is_host(weight) or _is_torch_on_cpu(weight)):
+        yield
+        return
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else 0
+    if torch:
+        torch.set_num_threads(1)
+    try:
         with _thread_pools().limit(limits=1, user_api="blas"):
             yield
-    elif array_api_compat.is_torch_array(weight) and weight.device.type == "cpu":
-        import torch
-
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
+    finally:
+        if torch:
             torch.set_num_threads(threads)
-    else:
-        yield
 
 
 @functools.cache
@@ -239,9 +298,11 @@ def looking_at_numbers(
         the nearest, or up.
     """
     if not array_api_compat.is_jax_array(weight):
-        with one_thread(weight):
-            found = f(numbers(weight))
-        return *found[:arrays], *(scalar_like(weight, x) for x in found[arrays:])
+        plain = numbers(weight)
+        with one_thread(plain):
+            found = f(plain)
+        back = [like(weight, x) for x in found[:arrays]]
+        return *back, *(scalar_like(weight, x) for x in found[arrays:])
     import jax
 
     weight = jax.lax.stop_gradient(weight)
@@ -281,10 +342,13 @@ def scalar_like(weight: Array, value: float) -> Any:
     return xp.asarray(value, dtype=xp.float64, device=device)
 
 
+def is_differentiated(weight: Array) -> bool:
+    """Whether anyone may ask for a derivative by `weight`."""
+    return is_traced(weight) or getattr(weight, "requires_grad", False)
+
+
 def with_gradient(value: Any, gradient: Array, weight: Array) -> Any:
     """`value` with a derivative of Re <gradient, d weight>."""
-    if not (is_traced(weight) or getattr(weight, "requires_grad", False)):
-        return value
     xp = namespace(weight)
     change = conj(gradient) * (weight - constant(weight))  # 0, but for its derivative
     change = xp.real(change) if is_complex(change) else change

@@ -27,7 +27,7 @@ from ._symbol import (
     chunks,
     fold_back,
     frequencies_of,
-    phase_like,
+    grid_phases,
     symbol,
     taps_of,
     to_kernel,
@@ -47,6 +47,10 @@ class TorusBlocks:
     @property
     def start(self) -> Array:
         return self.taps.weight
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.taps.block[1], self.taps.columns
 
     @property
     def stretch(self) -> float:
@@ -79,10 +83,12 @@ class TorusBlocks:
 def torus_blocks(weight: Array, stencil: Stencil) -> TorusBlocks:
     """The blocks of a layer that is on a torus."""
     taps, real = taps_of(weight, stencil), not is_complex(weight)
-    kept = frequencies_of(taps, stencil.rows, real=real)
+    kept = frequencies_of(taps.pattern, stencil.rows, real=real)
     place = np.concatenate(
         [
-            np.repeat(taps.residues, [p.stop - p.start for p in taps.phases], axis=0),
+            np.repeat(
+                taps.pattern.residues, [p.stop - p.start for p in taps.phases], axis=0
+            ),
             taps.shifts % stencil.rows,
         ],
         axis=1,
@@ -90,7 +96,7 @@ def torus_blocks(weight: Array, stencil: Stencil) -> TorusBlocks:
     _, site, count = np.unique(place, axis=0, return_inverse=True, return_counts=True)
     return TorusBlocks(
         taps=taps,
-        phase=phase_like(taps, kept.points, kept.parts),
+        phase=like(taps.weight, grid_phases(taps.pattern, kept)),
         weights=kept.stands_for / kept.stands_for.sum(),
         merged=count[site.reshape(-1)],
         real=real,

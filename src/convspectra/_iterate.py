@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._array import Array, adjoint, like, namespace
+from ._array import Array, adjoint, conj, like, namespace
 from ._stencil import Stencil, columns_read
 
 
@@ -150,27 +150,26 @@ def top_pair(
 
 def _lanczos(gram: Callable[[Array], Array], x: Array, steps: int) -> Array:
     """The unit vector that a Krylov space of `steps` dimensions offers for the top."""
-    basis = [x]
-    projected = np.zeros((steps, steps))
+    xp, shape = namespace(x), x.shape
+    basis = like(x, np.zeros((steps, math.prod(shape))))
+    basis[0, :] = xp.reshape(x, (-1,))
+    projected, size = np.zeros((steps, steps)), 0
     for j in range(steps):
-        v = gram(basis[j])
+        size = j + 1
+        known = basis[:size, :]
+        v = xp.reshape(gram(xp.reshape(basis[j, :], shape)), (-1,))
         for _ in range(2):  # twice is enough to stay orthogonal
-            for i, q in enumerate(basis):
-                along = _dot(q, v)
-                v = v - along * q
-                if i == j:
-                    projected[j, j] += complex(along).real
+            along = xp.matmul(known, conj(v))
+            v = v - xp.matmul(conj(along), known)
+            projected[j, j] += complex(along[j]).real
         rest = length(v)
-        if j + 1 == steps or rest <= 1e-14 * abs(projected[0, 0]):
+        if size == steps or rest <= 1e-14 * abs(projected[0, 0]):
             break
         projected[j, j + 1] = projected[j + 1, j] = rest
-        basis.append(v / rest)
-    size = len(basis)
+        basis[j + 1, :] = v / rest
     weights = np.linalg.eigh(projected[:size, :size])[1][:, -1]
-    found = 0.0
-    for c, q in zip(weights, basis):
-        found = found + float(c) * q
-    return found / length(found)
+    found = xp.matmul(like(x, weights), basis[:size, :])
+    return xp.reshape(found / length(found), shape)
 
 
 def _dot(a: Array, b: Array) -> Array:

@@ -26,6 +26,7 @@ from ._array import (
     adjoint,
     are_definite,
     conj,
+    eigh,
     indices_like,
     like,
     namespace,
@@ -104,7 +105,7 @@ class _Newton:
         none = xp.zeros_like(y[self.held.size :, ...])
         before = xp.concat([self.dual_blocks / self.rho, none], axis=0)
         y = y + before
-        squares, v = xp.linalg.eigh(xp.matmul(adjoint(y), y))
+        squares, v = eigh(xp.matmul(adjoint(y), y))
         s = xp.sqrt(xp.clip(squares, min=1e-300))
         h = xp.clip(1 - c / s, min=0.0)
         w = xp.matmul(y, v)

@@ -1,6 +1,7 @@
 """The operator norm of a layer, between two ends that hold."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from ._array import (
     adjoint,
     are_definite,
     is_complex,
+    is_differentiated,
     like,
     looking_at_numbers,
     namespace,
@@ -109,12 +111,24 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
     """
     stencil = stencil_of(weight, geometry)
     rtol = fraction("rtol", rtol)
-    gradient, lower, upper = looking_at_numbers(
-        lambda plain: bounds(plain, stencil, rtol), weight, arrays=1, scalars=(-1, 1)
-    )
+
+    def ends(plain: Array) -> tuple[float, float]:
+        return bounds(plain, stencil, rtol)[1:]
+
+    def ends_and_gradient(plain: Array) -> tuple[Array, float, float]:
+        derivative, lower, upper = bounds(plain, stencil, rtol)
+        return derivative(), lower, upper
+
+    if is_differentiated(weight):
+        gradient, lower, upper = looking_at_numbers(
+            ends_and_gradient, weight, arrays=1, scalars=(-1, 1)
+        )
+        upper = with_gradient(upper, gradient, weight)
+    else:
+        lower, upper = looking_at_numbers(ends, weight, arrays=0, scalars=(-1, 1))
     return NormBounds(
         lower=lower,
-        upper=with_gradient(upper, gradient, weight),
+        upper=upper,
         method=method_of(stencil),
         grid=None if stencil.axes is None else geometry.on(len(stencil.kernel)).grid,
     )
@@ -128,20 +142,22 @@ def method_of(stencil: Stencil) -> str:
     return "matrix" if matrix_entries(stencil) <= MATRIX_LIMIT else "embedding"
 
 
-def bounds(weight: Array, stencil: Stencil, rtol: float) -> tuple[Array, float, float]:
-    """The derivative of the upper end, and both ends."""
+def bounds(
+    weight: Array, stencil: Stencil, rtol: float
+) -> tuple[Callable[[], Array], float, float]:
+    """A function that gives the derivative of the upper end, and both ends."""
     double, scale = normalized(weight)
     derivative, lower, upper = _normalized_bounds(double, stencil, rtol)
-    derivative = namespace(weight).astype(derivative, weight.dtype)
     lower, upper = min(lower * scale, LARGEST), upper * scale
     if 0 < upper < SUBNORMAL:  # there the product was rounded
         lower, upper = math.nextafter(lower, 0.0), math.nextafter(upper, math.inf)
-    return derivative, lower, upper
+    xp = namespace(weight)
+    return lambda: xp.astype(derivative(), weight.dtype), lower, upper
 
 
 def _normalized_bounds(
     weight: Array, stencil: Stencil, rtol: float
-) -> tuple[Array, float, float]:
+) -> tuple[Callable[[], Array], float, float]:
     method = method_of(stencil)
     if method == "matrix":
         return _by_matrix(weight, operator_of(weight, stencil), rtol)
@@ -157,12 +173,12 @@ def _normalized_bounds(
         lower = attained_end(pair, rounding(weight, stencil))
     if factor > 1:
         upper *= factor * (1 + 4 * UNIT)
-    return factor * peak_derivative(taps, peak, weight), lower, upper
+    return lambda: factor * peak_derivative(taps, peak, weight), lower, upper
 
 
 def _by_matrix(
     weight: Array, operator: Operator, rtol: float
-) -> tuple[Array, float, float]:
+) -> tuple[Callable[[], Array], float, float]:
     """Lanczos for the lower end, a factorization of the matrix for the upper one."""
     xp, stencil = namespace(weight), operator.stencil
     pair = attained(operator, None, rtol=rtol / 10)
@@ -186,7 +202,8 @@ def _by_matrix(
         upper = certified(pair, min(rtol, TIGHT))
     if upper is None:
         raise ArithmeticError(NO_PROGRESS)
-    return pair_derivative(operator, pair, weight), attained_end(pair, absolute), upper
+    lower = attained_end(pair, absolute)
+    return lambda: pair_derivative(operator, pair, weight), lower, upper
 
 
 def _top_of_matrix(operator: Operator, gram: Array) -> Pair:

@@ -1,6 +1,9 @@
 """Kernels with a bounded norm: clipped, scaled, or the nearest one there is."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +11,9 @@ import numpy as np
 from ._array import (
     Array,
     adjoint,
-    indices_like,
+    are_definite,
+    eigh,
+    is_host,
     is_traced,
     like,
     looking_at_numbers,
@@ -22,10 +27,13 @@ from ._blocks import TorusBlocks, matrix_blocks, torus_blocks
 from ._certify import TIGHT
 from ._dense import matrix_entries
 from ._geometry import Axis, Geometry, fraction, positive, size
-from ._nearest import below, nearest
+from ._nearest import nearest
 from ._norm import NormBounds, bounds, method_of
 from ._stencil import Stencil, embedding, stencil_of
+from ._symbol import PlanarTaps, block_size
+from ._threads import spread
 
+LANES_SIDE = 128  # the largest matrices of which a vector's worth stays in the cache
 PROJECT_MATRIX_LIMIT = 2**18  # entries of a matrix that is decomposed in each round
 ROUNDS = 100
 BEYOND = 2.0**60  # more than the norm of any kernel with entries near 1
@@ -71,7 +79,7 @@ def clip(
             f"{min_norm!r} with max_norm {max_norm!r}."
         )
     rounds = size("rounds", rounds, least=1)
-    torus = _stand_in(stencil, geometry)
+    torus = stand_in(stencil, geometry)
 
     def clipped(plain: Array) -> tuple[Array]:
         xp, (double, scale) = namespace(plain), normalized(plain)
@@ -89,36 +97,82 @@ def clip(
 
 
 def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) -> Array:
-    xp, change = namespace(kernel), 0 * kernel
+    if least:
+        excess = partial(_out_of_range, least=least, most=most)
+    elif is_host(kernel) and blocks.real and min(blocks.shape) <= LANES_SIDE:
+        return kernel - _excess_of_many(blocks, kernel, most)
+    else:
+        excess = partial(_excess, most=most)
+    change = 0 * kernel
     for part in blocks.parts():
-        y = blocks.of(kernel, part)
-        if not least:
-            short = y if y.shape[-1] <= y.shape[-2] else adjoint(y)
-            loud = np.flatnonzero(~below(short, most))
-            if not loud.size:
-                continue
-            part, y = part[loud], xp.take(y, indices_like(y, loud), axis=0)
-        excess = _excess(y, most) if not least else y - _into_range(y, least, most)
-        change = change + blocks.fold(excess, part)
+        change = change + blocks.fold(_of_each(excess, blocks.of(kernel, part)), part)
     return kernel - change / like(kernel, blocks.merged)[:, None]
+
+
+def _excess_of_many(blocks: TorusBlocks, kernel: np.ndarray, most: float) -> np.ndarray:
+    """What exceeds `most`, folded back: small matrices, in the lanes of vectors."""
+    from ._lane_excess import excess
+
+    planar = PlanarTaps(replace(blocks.taps, weight=kernel))
+    bound = planar.dtype.type(most)
+    size = block_size(math.prod(blocks.shape) * blocks.taps.block[0])
+    found: dict[int, np.ndarray] = {}
+
+    def some(start: int, stop: int) -> None:
+        for first in range(start, stop, size):
+            part = slice(first, min(first + size, stop))
+            re, im = planar.symbol(blocks.phase[part][:, planar.columns], 1)
+            tall = re.shape[0] >= re.shape[1]
+            if not tall:
+                re, im = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (re, im))
+            excess(re, im, bound, 0, re.shape[2])
+            if not tall:
+                re, im = re.swapaxes(0, 1), im.swapaxes(0, 1)
+            weighted = blocks.phase[part] * blocks.weights[part, None]
+            found[first] = planar.fold_back(re, im, weighted)
+
+    spread(some, len(blocks.weights), least=size)
+    total = sum(found[first] for first in sorted(found))  # in an order of its own
+    return total / blocks.merged[:, None].astype(planar.dtype)
+
+
+def _of_each(excess: Callable[[Array], Array], y: Array) -> Array:
+    """`excess` of the matrices (frequencies, groups, out, columns)."""
+    if not is_host(y):
+        return excess(y)
+    found = np.empty_like(y)
+
+    def some(start: int, stop: int) -> None:
+        for i in range(start, stop):
+            found[i] = excess(y[i])
+
+    spread(some, len(y))
+    return found
 
 
 def _excess(y: Array, most: float) -> Array:
     """What exceeds `most`, by the Hermitian eigenproblem of the short side."""
     xp = namespace(y)
-    tall = y.shape[-1] <= y.shape[-2]
-    gram = xp.matmul(adjoint(y), y) if tall else xp.matmul(y, adjoint(y))
-    squares, v = xp.linalg.eigh(gram)
+    if y.shape[-1] > y.shape[-2]:
+        return adjoint(_excess(adjoint(y), most))
+    gram = xp.matmul(adjoint(y), y)
+    eye = like(gram, np.eye(gram.shape[-1]))
+    if are_definite(most * most * eye - gram).all():
+        return 0 * y
+    squares, v = eigh(gram)
     s = xp.sqrt(xp.clip(squares, min=float(xp.finfo(squares.dtype).smallest_normal)))
-    turned = v * xp.clip(1 - most / s, min=0.0)[..., None, :]
-    part = xp.matmul(turned, adjoint(v))
-    return xp.matmul(y, part) if tall else xp.matmul(part, y)
+    # Vectors of values that nowhere exceed it are left out.
+    first = int(xp.min(xp.sum(xp.astype(s <= most, xp.int64), axis=-1)))
+    s, v = s[..., first:], v[..., :, first:]
+    turned = xp.matmul(y, v) * xp.clip(1 - most / s, min=0.0)[..., None, :]
+    return xp.matmul(turned, adjoint(v))
 
 
-def _into_range(y: Array, least: float, most: float) -> Array:
+def _out_of_range(y: Array, least: float, most: float) -> Array:
     xp = namespace(y)
     u, s, vh = xp.linalg.svd(y, full_matrices=False)
-    return xp.matmul(u * xp.clip(s, min=least, max=most)[..., None, :], vh)
+    change = s - xp.clip(s, min=least, max=most)
+    return xp.matmul(u * change[..., None, :], vh)
 
 
 def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
@@ -258,7 +312,7 @@ def _scaled(
     return scaled, lower, upper
 
 
-def _stand_in(stencil: Stencil, geometry: Geometry) -> Stencil:
+def stand_in(stencil: Stencil, geometry: Geometry) -> Stencil:
     """The torus on which a layer is clipped."""
     if stencil.is_torus:
         return stencil

@@ -1,16 +1,19 @@
 """Every singular value of a layer, and what is read off them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ._array import (
     Array,
+    from_host,
     indices_like,
     is_complex,
     like,
     namespace,
+    normalized,
+    on_host,
     one_thread,
     svdvals,
     widen,
@@ -18,7 +21,22 @@ from ._array import (
 from ._dense import DENSE_LIMIT, group_matrices, matrix_entries, matrix_shape
 from ._geometry import Geometry
 from ._stencil import Stencil, stencil_of
-from ._symbol import chunks, frequencies_of, phase_like, symbol, taps_of
+from ._symbol import (
+    Frequencies,
+    PlanarTaps,
+    Taps,
+    block_size,
+    chunks,
+    frequencies_of,
+    phase_factors,
+    phase_like,
+    symbol,
+    taps_of,
+)
+from ._threads import spread
+
+LANES_SIDE = 128  # the largest matrices of which a vector's worth stays in the cache
+LEAST = 4  # matrices that are worth a vector
 
 
 def singular_values(weight: Array, geometry: Geometry) -> Array:
@@ -54,8 +72,13 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
     stencil = stencil_of(weight, geometry)
     weight = widen(weight)
     if stencil.is_torus:
-        with one_thread(weight):
+        if stencil.taps == 1:
+            return _of_one_tap(weight, stencil)
+        plain = on_host(weight)
+        if plain is None:
             return _by_frequency(weight, stencil)
+        with one_thread(plain):
+            return from_host(weight, _on_host(plain, stencil))
     if matrix_entries(stencil) > DENSE_LIMIT:
         rows, columns = matrix_shape(stencil)
         raise ValueError(
@@ -68,10 +91,18 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
     return svdvals(group_matrices(weight, stencil))
 
 
+def _of_one_tap(weight: Array, stencil: Stencil) -> Array:
+    """The values of the one matrix that all frequencies share."""
+    shape = (1, stencil.groups, stencil.out, stencil.into)
+    values = svdvals(namespace(weight).reshape(weight, shape))
+    everywhere = np.zeros(stencil.rows, dtype=np.int64)
+    return _on_the_grid(values, everywhere, stencil)
+
+
 def _by_frequency(weight: Array, stencil: Stencil) -> Array:
     xp = namespace(weight)
     taps = taps_of(weight, stencil)
-    kept = frequencies_of(taps, stencil.rows, real=not is_complex(weight))
+    kept = frequencies_of(taps.pattern, stencil.rows, real=not is_complex(weight))
     values = xp.concat(
         [
             svdvals(symbol(taps, phase_like(taps, kept.points[part], kept.parts)))
@@ -79,13 +110,79 @@ def _by_frequency(weight: Array, stencil: Stencil) -> Array:
         ],
         axis=0,
     )  # (frequencies kept, groups, min(out, columns))
+    return _on_the_grid(values, kept.place, stencil)
+
+
+def _on_host(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
+    """As `_by_frequency`, by our own kernels over all cores."""
+    double, scale = normalized(weight)
+    short = _compressed(double.astype(weight.dtype), stencil)
+    taps = taps_of(short, replace(stencil, out=short.shape[0] // stencil.groups))
+    kept = frequencies_of(taps.pattern, stencil.rows, real=not is_complex(weight))
+    groups, out, _ = taps.block
+    shape = (len(kept), groups, min(out, taps.columns))
+    values = np.empty(shape, taps.weight.real.dtype)
+    if len(kept) * groups >= LEAST and shape[-1] <= LANES_SIDE:
+        _of_many(taps, kept, values)
+    else:
+        for part in chunks(taps, len(kept)):
+            phase = phase_like(taps, kept.points[part], kept.parts)
+            values[part] = _one_by_one(symbol(taps, phase))
+    return _on_the_grid(values * values.dtype.type(scale), kept.place, stencil)
+
+
+def _compressed(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
+    """The same values from fewer outputs, where these outnumber all that is read."""
+    reads = stencil.into * stencil.taps
+    if stencil.out <= reads:
+        return weight
+    rows = weight.reshape(stencil.groups, stencil.out, reads)
+    return np.reshape(np.linalg.qr(rows, mode="r"), (-1, *weight.shape[1:]))
+
+
+def _of_many(taps: Taps, kept: Frequencies, found: np.ndarray) -> None:
+    """Set `found` to the values of small matrices, in the lanes of vectors."""
+    from ._lane_values import values_of_many
+
+    planar, (_, groups, side) = PlanarTaps(taps), found.shape
+    phases = phase_factors(taps.shifts[planar.columns], kept.points, kept.parts)
+    size = block_size(taps.block[1] * taps.columns * groups)
+
+    def some(start: int, stop: int) -> None:
+        for first in range(start, stop, size):
+            part = slice(first, min(first + size, stop))
+            re, im = planar.symbol(phases[part], 1)
+            if re.shape[0] < re.shape[1]:
+                re, im = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (re, im))
+            values = np.empty((side, re.shape[2]), re.dtype)
+            values_of_many(re, im, values, 0, re.shape[2])
+            found[part] = values.T.reshape(-1, groups, side)
+
+    spread(some, len(phases), least=size)
+
+
+def _one_by_one(matrices: Array) -> np.ndarray:
+    """The values of large matrices, (frequencies, groups, rows, columns)."""
+    from ._lane_values import values_of_large
+
+    flat = matrices.reshape(-1, *matrices.shape[-2:])
+    if flat.shape[1] < flat.shape[2]:
+        flat = flat.swapaxes(1, 2)
+    re, im = np.ascontiguousarray(flat.real), np.ascontiguousarray(flat.imag)
+    found = np.empty((len(flat), flat.shape[2]), re.dtype)
+    spread(lambda start, stop: values_of_large(re, im, found, start, stop), len(flat))
+    return found.reshape(*matrices.shape[:2], -1)
+
+
+def _on_the_grid(values: Array, place: np.ndarray, stencil: Stencil) -> Array:
+    """The values of all frequencies, from the ones that stand in their places."""
+    xp = namespace(values)
     aliases = int(np.prod(stencil.stride))
     missing = min(stencil.out, aliases * stencil.into) - values.shape[-1]
     if missing:  # the phases that no tap meets
         zeros = like(values, np.zeros((*values.shape[:-1], missing)))
         values = xp.concat([values, zeros], axis=-1)
-    place = indices_like(values, kept.place.reshape(-1))
-    full = xp.take(values, place, axis=0)
+    full = xp.take(values, indices_like(values, place.reshape(-1)), axis=0)
     return xp.reshape(full, (*stencil.rows, *values.shape[1:]))
 
 

@@ -139,6 +139,8 @@ def embedding(stencil: Stencil) -> tuple[Stencil, float]:
     circular one, after an extension of its input that repeats no site more than
     factor^2 times. For every grid at once the torus has no grid either.
     """
+    if stencil.is_torus:
+        return replace(stencil, boundary="circular"), 1.0
     axes, repeats = [], 1
     for a in range(len(stencil.kernel)):
         if stencil.axes is None:

@@ -11,6 +11,7 @@ where m = grid / s. This is unitarily equivalent to the s frequencies that alias
 standing side by side, but smaller: phases that no tap meets are left out.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,42 @@ import numpy as np
 from ._array import Array, is_complex, like, namespace, to_complex
 from ._stencil import Stencil
 
+ROOTS = 4096  # of unity that are looked up
+SEPARABLE = 25  # taps from which on a transform goes axis by axis
+CACHED = 2**18  # numbers
 WORKING_SET = 2**28  # bytes that the matrices of the frequencies in hand may take
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern:
+    """Where the taps of a kernel stand, in polyphase order."""
+
+    shifts: np.ndarray  # (taps, axes), the whole strides that a tap is away
+    phases: tuple[slice, ...]  # the taps that belong to each polyphase component
+    residues: np.ndarray  # (phases, axes), the sites that are left over
+    order: np.ndarray  # (taps,) where each of them stands in the kernel
+
+
+def pattern_of(stencil: Stencil) -> Pattern:
+    """Where the taps of a stencil stand; the same object for the same question."""
+    return _pattern(stencil.kernel, stencil.dilation, stencil.stride)
+
+
+@functools.lru_cache(maxsize=256)
+def _pattern(
+    kernel: tuple[int, ...], dilation: tuple[int, ...], stride: tuple[int, ...]
+) -> Pattern:
+    taps = np.indices(kernel).reshape(len(kernel), -1).T
+    shifts, phase = np.divmod(taps * dilation, stride)
+    residues, label = np.unique(phase, axis=0, return_inverse=True)
+    order = np.argsort(label.reshape(-1), kind="stable")
+    ends = np.cumsum(np.bincount(label.reshape(-1)))
+    return Pattern(
+        shifts=shifts[order],
+        phases=tuple(slice(int(a), int(b)) for a, b in zip([0, *ends], ends)),
+        residues=residues,
+        order=order,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,11 +62,16 @@ class Taps:
     """The taps of a kernel in polyphase order, ready to be transformed."""
 
     weight: Array  # (taps, groups * out * into), complex
-    shifts: np.ndarray  # (taps, axes), the whole strides that a tap is away
-    phases: tuple[slice, ...]  # the taps that belong to each polyphase component
-    residues: np.ndarray  # (phases, axes), the sites that are left over
-    order: np.ndarray  # (taps,) where each of them stands in the kernel
+    pattern: Pattern
     block: tuple[int, int, int]  # (groups, out, into)
+
+    @property
+    def shifts(self) -> np.ndarray:
+        return self.pattern.shifts
+
+    @property
+    def phases(self) -> tuple[slice, ...]:
+        return self.pattern.phases
 
     @property
     def columns(self) -> int:
@@ -46,19 +87,11 @@ class Taps:
 def taps_of(weight: Array, stencil: Stencil) -> Taps:
     """Sort the taps of `weight` into polyphase components."""
     xp = namespace(weight)
-    taps = np.indices(stencil.kernel).reshape(len(stencil.kernel), -1).T
-    shifts, phase = np.divmod(taps * stencil.dilation, stencil.stride)
-    residues, label = np.unique(phase, axis=0, return_inverse=True)
-    order = np.argsort(label.reshape(-1), kind="stable")
-    ends = np.cumsum(np.bincount(label.reshape(-1)))
+    pattern = pattern_of(stencil)
     flat = xp.reshape(to_complex(weight), (-1, stencil.taps))
-    moved = xp.stack([flat[:, int(t)] for t in order], axis=0)
     return Taps(
-        weight=moved,
-        shifts=shifts[order],
-        phases=tuple(slice(int(a), int(b)) for a, b in zip([0, *ends], ends)),
-        residues=residues,
-        order=order,
+        weight=xp.stack([flat[:, int(t)] for t in pattern.order], axis=0),
+        pattern=pattern,
         block=(stencil.groups, stencil.out, stencil.into),
     )
 
@@ -70,10 +103,26 @@ def phase_factors(
 
     The angle is reduced in whole numbers, so that it is exact for any dilation.
     """
+    if frequencies.dtype.kind == "i" and max(parts) <= ROOTS:
+        factors = np.ones(1)
+        for f, shift, n in zip(frequencies.T, shifts.T, parts):
+            if len(shift) < SEPARABLE:
+                turned = _roots(int(n))[np.multiply.outer(f, shift) % n]
+            else:  # many taps share a shift on one axis
+                distinct, place = np.unique(shift, return_inverse=True)
+                turned = _roots(int(n))[np.multiply.outer(f, distinct) % n][:, place]
+            factors = factors * turned
+        return factors
     turns = 0.0
     for f, shift, n in zip(frequencies.T, shifts.T, parts):
         turns = turns + np.multiply.outer(f, shift) % n / n
     return np.exp(-2j * np.pi * turns)
+
+
+@functools.lru_cache(maxsize=64)
+def _roots(n: int) -> np.ndarray:
+    """The roots of unity, clockwise from 1."""
+    return np.exp(-2j * np.pi * np.arange(n) / n)
 
 
 def symbol(taps: Taps, phase: Array) -> Array:
@@ -89,6 +138,120 @@ def symbol(taps: Taps, phase: Array) -> Array:
         for part in taps.phases
     ]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
+
+
+class PlanarTaps:
+    """Taps of NumPy's, for matrices with real and imaginary parts apart, batch last."""
+
+    def __init__(self, taps: Taps) -> None:
+        flat = taps.weight.T
+        self.taps, self.dtype = taps, flat.real.dtype
+        self.re = [np.ascontiguousarray(flat.real[:, part]) for part in taps.phases]
+        self.im = None
+        if flat.imag.any():
+            self.im = [np.ascontiguousarray(flat.imag[:, part]) for part in taps.phases]
+        self.columns = np.arange(len(taps.shifts))  # whose phase factors are needed
+        self.first, self.by_axis = 1, None
+        if len(taps.shifts) >= SEPARABLE and len(taps.phases) == 1 and self.im is None:
+            self.first = len(np.unique(taps.shifts[:, 0]))
+            split = self.re[0].reshape(len(flat), self.first, -1)
+            self.by_axis = np.ascontiguousarray(split.swapaxes(0, 1))
+            rest = split.shape[2]
+            self.columns = np.append(self.columns[::rest], self.columns[:rest])
+
+    def symbol(self, phase: Array, lanes: int) -> tuple[np.ndarray, np.ndarray]:
+        """The matrices of the frequencies with these phase factors, of `columns`.
+
+        Returns
+        -------
+        arrays, shape (out, columns, frequencies * groups)
+            The last axis filled up with zero matrices to a multiple of `lanes`.
+        """
+        count = len(phase)
+        whole = -(-count // lanes) * lanes
+        if self.by_axis is not None:
+            found = self._axis_by_axis(phase, whole)
+            return self._in_shape([found], count, lanes)
+        cos, sin = np.zeros((2, phase.shape[1], whole), self.dtype)
+        cos[:, :count], sin[:, :count] = phase.real.T, phase.imag.T
+        found = []
+        for number, part in enumerate(self.taps.phases):
+            re, im = self.re[number] @ cos[part], self.re[number] @ sin[part]
+            if self.im is not None:
+                re -= self.im[number] @ sin[part]
+                im += self.im[number] @ cos[part]
+            found.append((re, im))
+        return self._in_shape(found, count, lanes)
+
+    def _in_shape(
+        self, found: list[tuple[np.ndarray, np.ndarray]], count: int, lanes: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Parts of each phase, (groups * out * into, whole), as `symbol` has them."""
+        groups, out, into = self.taps.block
+        if len(found) == groups == 1:
+            re, im = (x.reshape(out, into, -1) for x in found[0])
+        else:
+            re, im = (
+                _groups_last(np.stack(parts, axis=1), self.taps.block, count, lanes)
+                for parts in zip(*found)
+            )
+        return re, im
+
+    def _axis_by_axis(self, phase: Array, whole: int) -> tuple[np.ndarray, np.ndarray]:
+        """Transform along the first axis, then for each frequency there along the rest.
+
+        For large kernels that takes a fraction of the steps.
+        """
+        taps = self.by_axis
+        assert taps is not None
+        _, entries, other = taps.shape
+        first, rest = phase[:, : self.first], phase[:, self.first :]
+        new = np.flatnonzero((first[1:] != first[:-1]).any(axis=1)) + 1
+        starts = first[[0, *new]]
+        turned = np.concatenate([starts.real, starts.imag]).astype(self.dtype)
+        half_way = turned @ taps.reshape(self.first, -1)
+        half_way = half_way.reshape(2, len(starts), entries, other)
+        re, im = np.zeros((2, entries, whole), self.dtype)
+        ends = zip([0, *new], [*new, len(phase)])
+        for i, (start, stop) in enumerate(ends):
+            both = np.concatenate(half_way[:, i], axis=1)  # (entries, 2 * other)
+            turned = rest[start:stop].T
+            cos, sin = turned.real.astype(self.dtype), turned.imag.astype(self.dtype)
+            np.matmul(both, np.concatenate([cos, -sin]), out=re[:, start:stop])
+            np.matmul(both, np.concatenate([sin, cos]), out=im[:, start:stop])
+        return re, im
+
+    def fold_back(self, re: np.ndarray, im: np.ndarray, phase: Array) -> np.ndarray:
+        """The real part of the adjoint of `symbol`: (taps, groups * out * into)."""
+        groups, out, into = self.taps.block
+        count = len(phase)
+        cos, sin = (
+            np.ascontiguousarray(x, self.dtype) for x in (phase.real, phase.imag)
+        )
+        apart = [
+            x[:, :, : count * groups].reshape(out, -1, into, count, groups)
+            for x in (re, im)
+        ]
+        found = []
+        for number, part in enumerate(self.taps.phases):
+            re, im = (
+                x[:, number].transpose(3, 0, 1, 2).reshape(-1, count) for x in apart
+            )
+            found.append((re @ cos[:, part] + im @ sin[:, part]).T)
+        return np.concatenate(found)
+
+
+def _groups_last(
+    x: np.ndarray, block: tuple[int, int, int], count: int, lanes: int
+) -> np.ndarray:
+    """From (groups * out * into, phases, count) to (out, columns, count * groups)."""
+    groups, out, into = block
+    width = -(-count * groups // lanes) * lanes
+    apart = x.reshape(groups, out, into, x.shape[1], -1)[..., :count]
+    found = np.zeros((out, x.shape[1] * into, width), x.dtype)
+    moved = apart.transpose(1, 3, 2, 4, 0)
+    found[:, :, : count * groups] = moved.reshape(out, -1, count * groups)
+    return found
 
 
 def fold_back(matrices: Array, taps: Taps, phase: Array) -> Array:
@@ -113,7 +276,7 @@ def fold_back(matrices: Array, taps: Taps, phase: Array) -> Array:
 def to_kernel(flat: Array, taps: Taps, weight: Array) -> Array:
     """Flat taps, (taps, -1), as a kernel shaped and typed like `weight`."""
     xp = namespace(weight)
-    place = np.argsort(taps.order)
+    place = np.argsort(taps.pattern.order)
     moved = xp.stack([flat[int(t), :] for t in place], axis=-1)
     moved = moved if is_complex(weight) else xp.real(moved)
     return xp.astype(xp.reshape(moved, weight.shape), weight.dtype)
@@ -136,10 +299,13 @@ class Frequencies:
         return len(self.points)
 
 
-def frequencies_of(taps: Taps, rows: tuple[int, ...], *, real: bool) -> Frequencies:
+@functools.lru_cache(maxsize=256)
+def frequencies_of(
+    pattern: Pattern, rows: tuple[int, ...], *, real: bool
+) -> Frequencies:
     """The frequencies whose matrices have every singular value of the layer."""
     parts = np.array(rows)
-    differs = np.any((taps.shifts - taps.shifts[0]) % parts, axis=0)
+    differs = np.any((pattern.shifts - pattern.shifts[0]) % parts, axis=0)
     index = np.indices(rows).reshape(len(rows), -1).T * differs
     number = np.ravel_multi_index(tuple(index.T), rows)
     if real:
@@ -154,12 +320,27 @@ def frequencies_of(taps: Taps, rows: tuple[int, ...], *, real: bool) -> Frequenc
     )
 
 
+def block_size(entries: int) -> int:
+    """Matrices of so many entries that stay in the cache together.
+
+    An odd number of whole vectors: entries of a matrix that are a power of two apart
+    would push each other out.
+    """
+    return 16 * (CACHED // (16 * entries) | 1)
+
+
 def chunks(taps: Taps, count: int, *, copies: int = 4) -> list[slice]:
     """Slices over `count` frequencies, so that `copies` of their matrices fit."""
     groups, out, _ = taps.block
     bytes_each = 16 * copies * groups * max(out, taps.columns) * min(out, taps.columns)
     size = max(1, WORKING_SET // bytes_each)
-    return [slice(start, start + size) for start in range(0, count, size)]
+    return [slice(i, min(i + size, count)) for i in range(0, count, size)]
+
+
+@functools.lru_cache(maxsize=8)
+def grid_phases(pattern: Pattern, kept: Frequencies) -> np.ndarray:
+    """The phase factors of all frequencies that are kept."""
+    return phase_factors(pattern.shifts, kept.points, kept.parts)
 
 
 def phase_like(taps: Taps, frequencies: np.ndarray, parts: np.ndarray) -> Array:

@@ -96,9 +96,11 @@ def peak_wave(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
     stencil = operator.stencil
     site = np.indices(stencil.columns).reshape(len(stencil.columns), -1).T
     row, residue = np.divmod(site + stencil.before, stencil.stride)
-    same = (residue[:, None, :] == taps.residues).all(axis=-1)  # (sites, phases)
+    same = (residue[:, None, :] == taps.pattern.residues).all(
+        axis=-1
+    )  # (sites, phases)
     phase = np.exp(-2j * np.pi * (row @ peak.turns % 1.0))
-    channels = to_numpy(peak.right).reshape(len(taps.residues), -1)
+    channels = to_numpy(peak.right).reshape(len(taps.pattern.residues), -1)
     wave = (same * phase[:, None]) @ channels  # (sites, into)
     wave = wave.T.reshape(1, -1, *stencil.columns)
     if is_complex(operator.taps):

@@ -1,0 +1,50 @@
+"""Work in portions over the cores, in threads that call code which lets others run."""
+
+import functools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+PORTIONS = 4  # per core, so that a slow one does not keep the others waiting
+
+
+def spread(work: Callable[[int, int], None], count: int, *, least: int = 1) -> None:
+    """Call work(start, stop) for portions of range(count), multiples of `least` long.
+
+    The order is not defined, and portions run at the same time: each may only write
+    what belongs to its own part of the range.
+    """
+    units = -(-count // least)
+    portions = min(PORTIONS * cores(), units) if cores() > 1 else 1
+    ends = [units * i // portions * least for i in range(portions)] + [count]
+    todo = iter(range(portions))
+
+    def some() -> None:
+        for i in todo:
+            work(ends[i], ends[i + 1])
+
+    others = [_pool().submit(some) for _ in range(min(cores(), portions) - 1)]
+    try:
+        some()
+    finally:
+        for other in others:
+            other.result()
+
+
+@functools.cache
+def cores() -> int:
+    """How many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(cores(), thread_name_prefix="convspectra")
+
+
+# A forked process has none of the threads that its pool believes in.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -1,0 +1,199 @@
+"""Each fast path is really taken where it should be, and gives the plain answer."""
+
+import sys
+
+import numpy as np
+import pytest
+from oracles import norm_by_matrix, tolerance, values_by_matrix
+
+from convspectra import (
+    Geometry,
+    _array,
+    _grams,
+    _lane_excess,
+    _lane_grams,
+    _lane_values,
+    _project,
+    _spectrum,
+    _symbol,
+    clip,
+    operator_norm,
+    singular_values,
+)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Count the calls of functions, given as (owner, name)."""
+
+    def count(*functions):
+        seen = []
+        for owner, name in functions:
+            real = getattr(owner, name)
+
+            def counted(*args, name=name, real=real, **kwargs):
+                seen.append(name)
+                return real(*args, **kwargs)
+
+            monkeypatch.setattr(owner, name, counted)
+        return seen
+
+    return count
+
+
+def kernel(rng, *shape, dtype="float64"):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def clipped_plainly(weight, grid, bound):
+    """The paper's clip by its definition, in double precision."""
+    spectrum = np.fft.fft2(weight.astype(np.float64), grid)
+    matrices = np.moveaxis(spectrum, (0, 1), (2, 3))
+    u, s, vh = np.linalg.svd(matrices, full_matrices=False)
+    matrices = (u * np.minimum(s, bound)[..., None, :]) @ vh
+    spectrum = np.moveaxis(matrices, (2, 3), (0, 1))
+    return np.fft.ifft2(spectrum).real[..., : weight.shape[2], : weight.shape[3]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("shape", "grid", "taken"),
+    [
+        ((6, 5, 3, 3), (4, 5), "values_of_many"),
+        ((3, 7, 3, 3), (4, 5), "values_of_many"),
+        ((130, 129, 1, 2), (1, 3), "values_of_large"),
+        ((2, 2, 3, 3), (1, 2), "values_of_large"),  # fewer than a vector is worth
+    ],
+)
+def test_values_come_from_our_kernels(shape, grid, taken, dtype, calls, rng):
+    names = ("values_of_many", "values_of_large")
+    seen = calls(*((_lane_values, name) for name in names))
+    weight, geometry = kernel(rng, *shape, dtype=dtype), Geometry(grid=grid)
+    got = np.sort(singular_values(weight, geometry), axis=None)[::-1]
+    want = values_by_matrix(weight, geometry)
+    np.testing.assert_allclose(got, want, atol=tolerance(want, dtype))
+    assert set(seen) == {taken}
+
+
+def test_one_tap_is_one_real_decomposition(calls, rng):
+    seen = calls((_spectrum, "svdvals"), (_symbol, "symbol"), (_spectrum, "symbol"))
+    weight, geometry = kernel(rng, 5, 4, 1, 1), Geometry(grid=(3, 4))
+    got = singular_values(weight, geometry)
+    want = np.linalg.svd(weight[:, :, 0, 0], compute_uv=False)
+    np.testing.assert_allclose(got, np.broadcast_to(want, (3, 4, 1, 4)))
+    assert seen == ["svdvals"]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_outputs_that_outnumber_what_is_read_are_compressed(groups, calls, rng):
+    seen = calls((np.linalg, "qr"))
+    weight = kernel(rng, 40, 2, 3)  # 20 or 40 outputs that read 6 numbers
+    geometry = Geometry(grid=8, groups=groups)
+    got = np.sort(singular_values(weight, geometry), axis=None)[::-1]
+    want = values_by_matrix(weight, geometry)
+    np.testing.assert_allclose(got, want, atol=tolerance(want, "float64"))
+    assert seen == ["qr"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(4, 3, 7, 5), (2, 2, 5, 5, 2)])
+def test_large_kernels_are_transformed_axis_by_axis(shape, dtype, calls, rng):
+    seen = calls((_symbol.PlanarTaps, "_axis_by_axis"))
+    weight, geometry = (
+        kernel(rng, *shape, dtype=dtype),
+        Geometry(grid=(6,) * (len(shape) - 2)),
+    )
+    got = np.sort(singular_values(weight, geometry), axis=None)[::-1]
+    want = values_by_matrix(weight, geometry)
+    np.testing.assert_allclose(got, want, atol=tolerance(want, dtype))
+    norm = operator_norm(weight, geometry)
+    assert norm.lower <= want[0] * (1 + 1e-6)
+    assert norm.upper >= want[0] * (1 - 1e-6)
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("shape", "grid", "stride", "correlated", "lanes"),
+    [
+        ((6, 5, 3, 3), (6, 6), 1, False, True),
+        ((52, 52, 2, 2), (6, 6), 1, True, True),
+        ((60, 52, 2, 2), (6, 6), 1, True, True),  # the shorter side is the input
+        ((52, 60, 3, 3), (24, 24), 2, True, True),
+        ((260, 258, 2), (12,), 1, True, False),
+        ((200, 200, 2), (1,), 1, False, False),  # both taps on one site
+    ],
+)
+def test_norms_come_from_these_grams(
+    shape, grid, stride, correlated, lanes, dtype, calls, rng
+):
+    seen = calls(
+        (_grams.GramSource, "_correlate"),
+        (_lane_grams, "definite"),
+        (_grams, "are_definite"),
+    )
+    weight = kernel(rng, *shape, dtype=dtype)
+    geometry = Geometry(grid=grid, stride=stride)
+    found = operator_norm(weight, geometry)
+    want = float(singular_values(weight.astype(np.float64), geometry).max())
+    assert found.lower <= want * (1 + 1e-12)
+    assert found.upper >= want * (1 - 1e-12)
+    assert found.gap <= 1e-4
+    assert ("_correlate" in seen) == correlated
+    assert ("definite" in seen, "are_definite" in seen) == (lanes, not lanes)
+
+
+def test_a_correlation_of_taps_that_cancel_is_not_relied_on(rng):
+    # On a grid of two sites the taps of a pair meet, and cancel to almost nothing.
+    weight = kernel(rng, 60, 60, 4)
+    weight[:, :, 2:] = -weight[:, :, :2] * (1 + 1e-5)
+    geometry = Geometry(grid=2)
+    found, want = operator_norm(weight, geometry), norm_by_matrix(weight, geometry)
+    assert found.lower <= want <= found.upper
+    assert found.gap < 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("shape", "taken"),
+    [((6, 5, 3, 2), "excess"), ((4, 7, 3, 2), "excess"), ((132, 130, 1, 2), "eigh")],
+)
+def test_clips_come_from(shape, taken, dtype, calls, rng):
+    seen = calls((_lane_excess, "excess"), (_project, "eigh"))
+    weight = kernel(rng, *shape, dtype=dtype)
+    geometry = Geometry(grid=(3, 4))
+    bound = 0.6 * float(singular_values(weight, geometry).max())
+    got = clip(weight, geometry, bound)
+    want = clipped_plainly(weight, (3, 4), bound)
+    np.testing.assert_allclose(got, want, atol=30 * np.finfo(dtype).eps * bound)
+    assert set(seen) == {taken}
+
+
+def test_frequencies_below_the_bound_are_not_decomposed(calls, rng):
+    seen = calls((_project, "eigh"))
+    weight = kernel(rng, 130, 130, 2) / 100
+    weight[:, :, 1] = weight[:, :, 0] + 1e-3 * weight[:, :, 1]  # loud at frequency 0
+    geometry = Geometry(grid=8)
+    values = singular_values(weight, geometry)
+    clip(weight, geometry, 1.01 * float(values[3:6].max()))
+    assert len(seen) == 3  # of 5: frequencies 0, 1 and 2
+
+
+def test_what_torch_has_is_used_only_when_it_is_there(monkeypatch, rng):
+    torch = pytest.importorskip("torch")
+    weight = kernel(rng, 130, 130, 2, dtype="float32")
+    geometry = Geometry(grid=4)
+    used = []
+    real = torch.linalg.eigh
+    monkeypatch.setattr(torch.linalg, "eigh", lambda x: used.append(1) or real(x))
+    bound = 0.5 * float(singular_values(weight, geometry).max())
+    threads = torch.get_num_threads()
+    with_torch = clip(weight, geometry, bound)
+    assert used
+    assert torch.get_num_threads() == threads
+    monkeypatch.delitem(sys.modules, "torch")
+    used.clear()
+    without = clip(weight, geometry, bound)
+    assert not used
+    np.testing.assert_allclose(with_torch, without, atol=1e-5)
+    assert _array.is_host(without)

@@ -1,0 +1,66 @@
+"""Work in portions over the cores."""
+
+import multiprocessing
+import threading
+
+import numpy as np
+import pytest
+
+from convspectra import _threads
+from convspectra._threads import spread
+
+
+@pytest.fixture(params=[1, 2, 5])
+def cores(request, monkeypatch):
+    monkeypatch.setattr(_threads, "cores", lambda: request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("least", [1, 8])
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 100, 1003])
+def test_every_number_is_in_one_portion(cores, count, least):
+    seen = np.zeros(count, dtype=int)
+    starts = []
+
+    def work(start, stop):
+        seen[start:stop] += 1
+        starts.append(start)
+
+    spread(work, count, least=least)
+    assert (seen == 1).all()
+    assert all(start % least == 0 for start in starts)
+
+
+def test_portions_run_at_the_same_time(monkeypatch):
+    monkeypatch.setattr(_threads, "cores", lambda: 2)
+    meeting = threading.Barrier(2, timeout=30)
+    spread(lambda start, stop: meeting.wait() and None, 2)
+
+
+@pytest.mark.parametrize("bad", [0, 99])
+def test_an_error_in_any_portion_comes_out(cores, bad):
+    def work(start, stop):
+        if start <= bad < stop:
+            raise ValueError("this portion")
+
+    with pytest.raises(ValueError, match="this portion"):
+        spread(work, 100)
+
+
+def _sum_in_a_fork(queue):
+    found = np.zeros(1000)
+    spread(lambda start, stop: found[start:stop].fill(1.0), 1000)
+    queue.put(found.sum())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_a_forked_process_has_threads_of_its_own(monkeypatch):
+    monkeypatch.setattr(_threads, "cores", lambda: 2)
+    spread(lambda start, stop: None, 10)  # now there is a pool
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    process = context.Process(target=_sum_in_a_fork, args=(queue,))
+    process.start()
+    assert queue.get(timeout=60) == 1000
+    process.join(timeout=60)
+    assert process.exitcode == 0
