@@ -9,9 +9,9 @@ import pytest
 import convspectra
 
 PUBLIC = """
-    Geometry Layer LayerSpectrum NormBounds Projection Report Summary TopVectors clip
-    dense_matrix operator_norm project scale_to singular_values spectra summarize
-    top_vectors
+    Cost Geometry Layer LayerSpectrum NormBounds Plan Projection Report Summary
+    TopVectors clip dense_matrix operator_norm plan project scale_to singular_values
+    spectra summarize top_vectors
 """
 
 
@@ -29,7 +29,7 @@ def test_public_names_are_documented(name):
 
 
 @pytest.mark.parametrize(
-    "library", ["torch", "jax", "matplotlib", "rich", "safetensors", "scipy"]
+    "library", ["torch", "jax", "matplotlib", "numba", "rich", "safetensors", "scipy"]
 )
 def test_importing_the_package_imports_no_framework(library):
     code = f"import sys, convspectra.baselines; sys.exit({library!r} in sys.modules)"

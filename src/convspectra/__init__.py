@@ -5,6 +5,9 @@ from ._geometry import Geometry as Geometry
 from ._layer import Layer as Layer
 from ._norm import NormBounds as NormBounds
 from ._norm import operator_norm as operator_norm
+from ._plan import Cost as Cost
+from ._plan import Plan as Plan
+from ._plan import plan as plan
 from ._project import Projection as Projection
 from ._project import clip as clip
 from ._project import project as project

@@ -1,0 +1,191 @@
+"""What the jobs on a layer will cost, before they are run."""
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._array import Array, dtype_name
+from ._certify import BOXES, FEW
+from ._dense import DENSE_LIMIT, matrix_entries, matrix_shape
+from ._geometry import Geometry
+from ._norm import method_of, operator_norm
+from ._project import clip, stand_in
+from ._spectrum import singular_values
+from ._stencil import Stencil, embedding, stencil_of
+from ._symbol import SEPARABLE, WORKING_SET, frequencies_of, pattern_of
+
+CALIBRATION = {1: (16, 96), 2: (8, 64), 16: (8, 40), 64: (6, 24), 192: (4, 8)}
+# channels of 3x3 kernels: two grids, whose difference tells what a matrix costs
+TAPS = 9
+LOOKS = 10  # at frequencies, per box that a search on a large grid begins with
+LANCZOS, STEP = 100, 1.5e-3  # applications of a layer, and what each takes at least
+SPARE = 2**25  # bytes of what is always there: threads, their blocks, small arrays
+JOBS: dict[str, Callable[[Array, Geometry], object]] = {
+    "values": singular_values,
+    "norm": operator_norm,
+    "clip": lambda weight, geometry: clip(weight, geometry, 1.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds, and bytes of memory at the peak beyond what the weight takes."""
+
+    seconds: float
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What each job on a layer will cost; see `plan`.
+
+    Attributes
+    ----------
+    values : Cost or None
+        Of `singular_values`; None if it would refuse, for a matrix that is too large.
+    norm, clip : Cost
+        Of `operator_norm` and of `clip`.
+    """
+
+    values: Cost | None
+    norm: Cost
+    clip: Cost
+
+
+def plan(weight: Array, geometry: Geometry) -> Plan:
+    """Predict time and memory of the jobs on a layer, without running them.
+
+    Parameters
+    ----------
+    weight : array, shape (out, in / groups, *kernel)
+        Only its shape and precision matter.
+    geometry : Geometry
+
+    Returns
+    -------
+    Plan
+        For arrays on the CPU of this machine, when nothing else is running: usually
+        within a factor of two. On large grids the norm's search depends on the kernel;
+        what is predicted is for one without structure. The first call takes about a
+        second, to measure how fast the machine is.
+    """
+    stencil = stencil_of(weight, geometry)
+    double = dtype_name(weight) in ("float64", "complex128")
+    torus = stand_in(stencil, geometry)
+    values = None
+    if stencil.is_torus:
+        values = _on_torus("values", torus, double=double)
+    elif stencil.axes is not None and matrix_entries(stencil) <= DENSE_LIMIT:
+        values = _of_matrix(stencil, products=20)
+    return Plan(values, _norm(stencil), _on_torus("clip", torus, double=double))
+
+
+def _norm(stencil: Stencil) -> Cost:
+    method = method_of(stencil)
+    if method == "matrix":
+        return _plus(_of_matrix(stencil, products=1), _lanczos(stencil))
+    torus = embedding(stencil)[0]
+    cost = _on_torus("norm", torus, double=True)
+    return _plus(cost, _lanczos(stencil)) if method == "embedding" else cost
+
+
+def _on_torus(job: str, torus: Stencil, *, double: bool) -> Cost:
+    """Of a job on the matrices of all frequencies that it looks at."""
+    out, columns = torus.out, torus.into * math.prod(torus.stride)
+    side, other = sorted((out, columns))
+    matrices = _looked_at(job, torus) * torus.groups
+    single = not double and job != "norm"
+    fixed, each = _measured_at(job, side)
+    if job != "norm":
+        each *= other / side * (1 if single else 2)
+    # Beyond the kernel that was measured, the transform counts for itself.
+    taps = torus.taps if torus.taps < SEPARABLE else 2 * torus.taps / torus.kernel[0]
+    each += 4 * side * other * max(taps - TAPS, 0) / _product_rate()
+    number = 4 if single else 8
+    kernel = torus.groups * out * torus.into * torus.taps
+    memory = 10 * number * kernel + SPARE
+    memory += min(3 * matrices * side * other * 2 * number, WORKING_SET)
+    if job == "values" and torus.axes is not None:
+        memory += 2 * number * math.prod(torus.rows) * torus.groups * side
+    return Cost(fixed + matrices * each, memory)
+
+
+def _looked_at(job: str, torus: Stencil) -> int:
+    """Frequencies whose matrices are made."""
+    pattern = pattern_of(torus)
+    degrees = pattern.shifts.max(axis=0)
+    boxes = math.prod(max(1, BOXES * len(degrees) * int(d)) for d in degrees)
+    if torus.axes is None:
+        return LOOKS * boxes
+    kept = len(frequencies_of(pattern, torus.rows, real=True))
+    if job != "norm" or math.prod(torus.rows) <= max(FEW, boxes):
+        return kept
+    return min(kept, LOOKS * boxes)
+
+
+def _of_matrix(stencil: Stencil, *, products: int) -> Cost:
+    """Of so many products' worth of work on the layer's own matrix."""
+    side, other = sorted(matrix_shape(stencil))
+    steps = 2 * side * side * other * stencil.groups * products
+    memory = 8 * stencil.groups * (2 * side * other + 3 * side * side)
+    return Cost(steps / _product_rate(), memory + SPARE)
+
+
+def _lanczos(stencil: Stencil) -> Cost:
+    image = stencil.groups * stencil.into * math.prod(stencil.columns)
+    steps = 4 * image * stencil.out * stencil.taps
+    return Cost(LANCZOS * (STEP + steps / _product_rate()), 8 * 40 * image)
+
+
+def _plus(a: Cost, b: Cost) -> Cost:
+    return Cost(a.seconds + b.seconds, max(a.memory, b.memory))
+
+
+def _measured_at(job: str, side: int) -> tuple[float, float]:
+    """Seconds that a job takes to begin, and per matrix: as measured or in between."""
+    sides = list(CALIBRATION)
+    beyond = max(side / sides[-1], 1.0) ** 3
+    found = []
+    for seconds in zip(*(_measured()[job, known] for known in sides)):
+        logs = np.interp(math.log(side), np.log(sides), np.log(seconds))
+        found.append(float(np.exp(logs)) * beyond)
+    fixed, each = found
+    return fixed, each
+
+
+@functools.cache
+def _measured() -> dict[tuple[str, int], tuple[float, float]]:
+    """Seconds to begin and per matrix, for each job and number of channels."""
+    found = {}
+    for channels, grids in CALIBRATION.items():
+        weight = _random((channels, channels, 3, 3))
+        for job, run in JOBS.items():
+            taken = [_seconds(run, weight, Geometry(grid=(n, n))) for n in grids]
+            # One of each conjugate pair, and 4 that are real.
+            few, many = (n * n / 2 + 2 for n in grids)
+            each = max((taken[1] - taken[0]) / (many - few), 1e-9)
+            found[job, channels] = max(taken[0] - few * each, 1e-5), each
+    return found
+
+
+@functools.cache
+def _product_rate() -> float:
+    """Operations per second in products of real matrices of double precision."""
+    a = _random((256, 256)).astype(np.float64)
+    return 2 * 256**3 / _seconds(np.matmul, a, a)
+
+
+def _random(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
+def _seconds(run: Callable[..., object], *args: object) -> float:
+    """The time that a second run takes: the first compiles, and makes tables."""
+    run(*args)
+    start = time.perf_counter()
+    run(*args)
+    return time.perf_counter() - start

@@ -1,0 +1,80 @@
+"""What jobs will cost. How well that holds is measured by the benchmark, not here."""
+
+import numpy as np
+import pytest
+
+from convspectra import Geometry, _plan, plan
+
+
+@pytest.fixture
+def rates(monkeypatch):
+    """A machine that takes 1 s to begin and 1 ms per matrix, whatever its size."""
+    known = {(job, c): (1.0, 1e-3) for job in _plan.JOBS for c in _plan.CALIBRATION}
+    monkeypatch.setattr(_plan, "_measured", lambda: known)
+    monkeypatch.setattr(_plan, "_product_rate", lambda: 1e9)
+
+
+def weight(*shape, dtype="float32"):
+    return np.zeros(shape, dtype)
+
+
+def test_half_of_the_frequencies_are_counted(rates):
+    found = plan(weight(16, 16, 3, 3), Geometry(grid=(8, 8)))
+    for cost in (found.values, found.norm, found.clip):
+        assert cost.seconds == pytest.approx(1 + 34e-3)  # 4 are real, 30 pairs
+
+
+def test_double_precision_and_groups_cost_more(rates):
+    geometry = Geometry(grid=(8, 8))
+    double = plan(weight(16, 16, 3, 3, dtype="float64"), geometry)
+    assert double.values.seconds == pytest.approx(1 + 68e-3)
+    assert double.norm.seconds == pytest.approx(1 + 34e-3)  # always in double
+    grouped = plan(weight(64, 16, 3, 3), Geometry(grid=(8, 8), groups=4))
+    assert grouped.values.seconds == pytest.approx(1 + 136e-3)
+
+
+def test_beyond_what_was_measured_costs_grow_with_the_cube(rates):
+    largest = max(_plan.CALIBRATION)
+    geometry = Geometry(grid=(4, 4))
+    small = plan(weight(largest, largest, 3, 3), geometry)
+    large = plan(weight(2 * largest, 2 * largest, 3, 3), geometry)
+    assert large.values.seconds == pytest.approx(8 * small.values.seconds)
+
+
+def test_large_grids_are_searched_for_the_norm_only(rates):
+    found = plan(weight(16, 16, 3, 3), Geometry(grid=(500, 500)))
+    assert found.norm.seconds < found.values.seconds / 10
+
+
+def test_a_layer_that_has_no_values_in_reach(rates):
+    shape, grid = weight(64, 64, 3, 3), (56, 56)
+    found = plan(shape, Geometry(grid=grid, boundary="zeros"))
+    assert found.values is None
+    assert found.norm.seconds > found.clip.seconds  # Lanczos on top of the torus
+    small = plan(weight(4, 4, 3, 3), Geometry(grid=(6, 6), boundary="zeros"))
+    assert small.values.seconds > 0
+
+
+def test_no_grid_at_all(rates):
+    assert plan(weight(4, 4, 3, 3), Geometry(grid=None)).values is None
+
+
+def test_memory_is_bounded_on_any_grid(rates):
+    huge = plan(weight(1024, 1024, 3, 3), Geometry(grid=(224, 224)))
+    assert huge.norm.memory < 2 * 2**30
+    assert huge.values.memory > 4 * 224 * 224 * 1024  # the values themselves
+
+
+def test_the_machine_is_measured_once(monkeypatch):
+    _plan._measured.cache_clear()
+    monkeypatch.setattr(_plan, "CALIBRATION", {2: (2, 4)})
+    runs = []
+    real = _plan._seconds
+    monkeypatch.setattr(
+        _plan, "_seconds", lambda *args: runs.append(args) or real(*args)
+    )
+    for _ in range(2):
+        found = plan(weight(2, 2, 3, 3), Geometry(grid=(8, 8)))
+    assert found.values.seconds > 0
+    assert len(runs) in (6, 7)  # two grids and three jobs; and the rate of products
+    _plan._measured.cache_clear()
