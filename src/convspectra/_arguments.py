@@ -20,6 +20,14 @@ examples:
 exit codes: 0 done, 1 what --fail-above asks does not hold, 2 could not run.
 `convspectra COMMAND --help` has the options of a command."""
 
+BENCH = """
+
+The layers of the paper's figure 1 and of ResNet-18 and ResNet-50, with random float32
+kernels, by convspectra, by the paper's lines in NumPy, torch and JAX, and by the full
+matrix, Gram iteration and power iteration. What fails its check is not timed. Ratios
+are their seconds over ours. A run that was stopped goes on where it was, if nothing
+has changed. Exit code 1: an answer of ours has failed its check."""
+
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
@@ -32,12 +40,14 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=version("convspectra"))
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def add(name: str, text: str, *examples: str) -> argparse.ArgumentParser:
+    def add(
+        name: str, text: str, *examples: str, more: str = ""
+    ) -> argparse.ArgumentParser:
         lines = "\n".join(f"  convspectra {name} {example}" for example in examples)
         return commands.add_parser(
             name,
             help=text,
-            description=text[0].upper() + text[1:] + ".",
+            description=text[0].upper() + text[1:] + "." + more,
             epilog=f"examples:\n{lines}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -129,7 +139,45 @@ def parser() -> argparse.ArgumentParser:
         default=Path("convspectra-demo.png"),
     )
     demo.add_argument("--json", action="store_true", help="print JSON, not a table")
+
+    bench = add(
+        "bench",
+        "how fast this is beside what others do, every answer checked first",
+        "",
+        "--jobs norm -o norms",
+        "--full -o benchmarks/mine",
+        more=BENCH,
+    )
+    _add_bench(bench)
     return top
+
+
+def _add_bench(to: argparse.ArgumentParser) -> None:
+    size = to.add_mutually_exclusive_group()
+    size.add_argument(
+        "--quick", action="store_true", help="a few cases, two minutes (the default)"
+    )
+    size.add_argument(
+        "--full", action="store_true", help="all cases, an hour or two on two cores"
+    )
+    to.add_argument(
+        "--jobs",
+        default="values,norm,clip",
+        metavar="JOBS",
+        help="some of values, norm and clip, joined by commas (default all)",
+    )
+    to.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        metavar="FOLDER",
+        help="for results.json, results.md, figure.png (default convspectra-bench)",
+        default=Path("convspectra-bench"),
+    )
+    to.add_argument(
+        "--fresh", action="store_true", help="forget the results in FOLDER, start anew"
+    )
+    to.add_argument("--json", action="store_true", help="print JSON, not a table")
 
 
 def _add_file(

@@ -42,6 +42,24 @@ COMPARISON = _KERNEL | {
     "value": "value",
     "of upper end": "ratio",
 }
+BENCH_RATIOS = {
+    "case": "case",
+    "job": "job",
+    "ours, s": "seconds",
+    "paper / ours": "paper",
+    "best other / ours": "best",
+    "best other": "best_name",
+    "bound / ours": "bound",
+}
+BENCH_MEANS = {
+    "cases": "cases",
+    "job": "job",
+    "count": "count",
+    "paper / ours, mean": "paper_mean",
+    "least": "paper_least",
+    "best other / ours, mean": "best_mean",
+    "least ": "best_least",
+}
 
 
 def table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from . import baselines
 from ._arguments import geometry_of, parser
 from ._array import Array
+from ._bench.run import bench
 from ._certify import TIGHT
 from ._demo import demo_layers
 from ._files import check_target, replacing, write_copy, write_npz
@@ -19,6 +20,8 @@ from ._layer import Layer
 from ._norm import NormBounds, operator_norm
 from ._project import clip, project
 from ._render import (
+    BENCH_MEANS,
+    BENCH_RATIOS,
     CHANGE,
     COMPARISON,
     NORM,
@@ -60,8 +63,9 @@ def main(argv: list[str] | None = None) -> int:
     Returns
     -------
     int
-        0: done; 1: what `--fail-above` asks does not hold; 2: could not run. As shells
-        have it, 130 after an interrupt and 141 after the reader of stdout has gone.
+        0: done; 1: what `--fail-above` asks does not hold, or an answer of ours in the
+        benchmark; 2: could not run. As shells have it, 130 after an interrupt and 141
+        after the reader of stdout has gone.
     """
     try:
         args = parser().parse_args(argv)
@@ -74,6 +78,7 @@ def main(argv: list[str] | None = None) -> int:
         "project": _project,
         "compare": _compare,
         "demo": _demo,
+        "bench": _bench,
     }
     try:
         code = commands[args.command](args)
@@ -216,6 +221,19 @@ def _demo(args: argparse.Namespace) -> int:
         figure.savefig(partial, format=args.output.suffix[1:], dpi=150)
     say(f"the picture is in {args.output}.")
     return 0
+
+
+def _bench(args: argparse.Namespace) -> int:
+    jobs = args.jobs.split(",")
+    found, right = bench(args.output, full=args.full, jobs=jobs, fresh=args.fresh)
+    if args.json:
+        as_json(asdict(found))
+    else:
+        table(BENCH_RATIOS, found.ratios)
+        sys.stdout.write("\n")
+        table(BENCH_MEANS, found.means)
+    say(f"results.md, figure.png and results.json are in {args.output}.")
+    return int(not right)
 
 
 def _change(

@@ -1,0 +1,1 @@
+"""The benchmark behind `convspectra bench`: public names against what others do."""
