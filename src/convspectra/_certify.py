@@ -162,11 +162,7 @@ class _Search:
             quiet = wide[self._below(grams, wide, np.full(len(wide), self.level))]
             loud = np.setdiff1d(pending, quiet) if len(quiet) else pending
             if not len(loud):
-                return (
-                    boxes[np.unique(pending // self.groups)]
-                    if len(pending)
-                    else boxes[:0]
-                )
+                return boxes[np.unique(pending // self.groups)]
             self._rise(centers, *grams.loudest(loud))
 
     def _rise(self, centers: np.ndarray, loudest: int, gain: float) -> None:
@@ -175,6 +171,7 @@ class _Search:
         center = centers[number : number + 1]
         matrix = symbol(self.taps, phase_like(self.taps, center, self.parts))
         matrix = matrix[0, group, ...]
+        gain = max(gain, self.level)  # which it was not certified to be below
         left, right, norm = _top_vectors(matrix, gain, rtol=self.slack / 8)
         if norm <= self.lower:
             left, right, norm = _top_vectors(matrix, gain, rtol=0.0)
@@ -205,17 +202,13 @@ class _Search:
         return found
 
 
-def _all_boxes(parts: np.ndarray, *, real: bool) -> np.ndarray:
-    """The one box that holds all frequencies, or half of them if the layer is real."""
+def _first_boxes(taps: Taps, parts: np.ndarray, *, real: bool) -> np.ndarray:
+    """Boxes that hold all frequencies, or half of them if the layer is real."""
     size = parts.copy()
     if real:  # the other half of one axis has the conjugate matrices
         axis = int(np.argmax(size))
         size[axis] = size[axis] // 2 + 1
-    return np.concatenate([np.zeros_like(size), size])[None]
-
-
-def _first_boxes(taps: Taps, parts: np.ndarray, *, real: bool) -> np.ndarray:
-    boxes = _all_boxes(parts, real=real)
+    boxes = np.concatenate([np.zeros_like(size), size])[None]
     while (wide := _deltas(boxes, taps, parts) > FIRST_DELTA).any():
         boxes = np.concatenate([boxes[~wide], _split(boxes[wide], taps, parts)])
     return boxes

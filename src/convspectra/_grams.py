@@ -3,7 +3,7 @@
 G(f) is H(f) H(f)^H, or the transpose of H(f)^H H(f) where that is smaller. For a small
 kernel it is cheaper as the symbol of an autocorrelation: products of the taps, once,
 instead of a product at each frequency. Small matrices on the CPU stand in the lanes of
-vectors, see `_lanes`; others, and all on a GPU, are batches for the library.
+vectors, see `_lane_grams`; others, and all on a GPU, are batches for the library.
 """
 
 import functools
@@ -170,9 +170,6 @@ class Grams:
 
     def __init__(self, matrices: Array) -> None:
         self.matrices = matrices
-
-    def __len__(self) -> int:
-        return self.matrices.shape[0]
 
     def below(self, which: np.ndarray, squares: np.ndarray) -> np.ndarray:
         """Whether the matrices `which` are certainly below these squares."""

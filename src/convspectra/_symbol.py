@@ -299,7 +299,7 @@ class Frequencies:
         return len(self.points)
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=32)
 def frequencies_of(
     pattern: Pattern, rows: tuple[int, ...], *, real: bool
 ) -> Frequencies:
@@ -337,7 +337,7 @@ def chunks(taps: Taps, count: int, *, copies: int = 4) -> list[slice]:
     return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=4)
 def grid_phases(pattern: Pattern, kept: Frequencies) -> np.ndarray:
     """The phase factors of all frequencies that are kept."""
     return phase_factors(pattern.shifts, kept.points, kept.parts)
