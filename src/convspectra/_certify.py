@@ -27,7 +27,7 @@ from ._iterate import top_pair
 from ._symbol import Taps, chunks, frequencies_of, phase_like, symbol
 
 TIGHT = 1e-9  # as close as ends are brought where that costs nothing
-FEW = 2048  # frequencies that are simply all looked at
+FEW = 4096  # frequencies that are simply all looked at
 BOXES = 4  # that a search begins with, about, per axis, degree and number of axes
 LOOSE = 0.05  # how well the supremum must be known before boxes of a grid are searched
 FIRST_DELTA = 0.4  # of the boxes that a search begins with
