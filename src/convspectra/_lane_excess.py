@@ -24,8 +24,8 @@ share the loops of step 2, each with a block of its own until all have converged
 import numpy as np
 
 from ._simd import (
-    BYTES,
     absolute,
+    aligned,
     highest,
     jit,
     lanes,
@@ -404,14 +404,6 @@ def select(d, top, bound, n, row, z, gain):
 
 
 @jit
-def space(size, like):
-    """Room for numbers that begins where a line of cache does"""
-    room = np.empty(size + BYTES // like.itemsize, like.dtype)
-    skip = -room.ctypes.data % BYTES // like.itemsize
-    return room[skip : skip + size]
-
-
-@jit
 def excess(re, im, bound, start, stop):
     """Overwrites matrices Y = re + i im by U max(S - bound, 0) V^H, where Y = U S V^H.
 
@@ -424,11 +416,15 @@ def excess(re, im, bound, start, stop):
     S = 2 * W
     wide = (n + 3) // 4 * 4
     row = wide * S
-    y, a, z = space((m + 1) * row, re), space((m + 1) * row, re), space(wide * row, re)
-    s, t, phase = space(n * S, re), space(n * S, re), space(n * S, re)
-    d, e, f = space(n * W, re), space(n * W, re), space(n * W, re)
-    gain, top = space(wide * W, re), space(W, re)
-    turns, spans = space(SWEEPS * n * n * S, re), np.empty((SWEEPS * n, 2), np.int64)
+    y, a, z = (
+        aligned((m + 1) * row, re),
+        aligned((m + 1) * row, re),
+        aligned(wide * row, re),
+    )
+    s, t, phase = aligned(n * S, re), aligned(n * S, re), aligned(n * S, re)
+    d, e, f = aligned(n * W, re), aligned(n * W, re), aligned(n * W, re)
+    gain, top = aligned(wide * W, re), aligned(W, re)
+    turns, spans = aligned(SWEEPS * n * n * S, re), np.empty((SWEEPS * n, 2), np.int64)
     y[:] = 0
     z[:] = 0
     zero, one = splat(load(y, 0), 0), splat(load(y, 0), 1)

@@ -22,6 +22,7 @@ import numpy as np
 
 from ._simd import (
     BYTES,
+    aligned,
     first,
     highest,
     jit,
@@ -40,10 +41,9 @@ LANES = 16  # of `bidiagonal_values`: two registers, as one division takes its t
 
 @jit
 def room(size, like):
-    """zeros that begin at a cache line"""
-    raw = np.zeros(size + BYTES // like.itemsize, like.dtype)
-    skip = -raw.ctypes.data % BYTES // like.itemsize
-    return raw[skip : skip + size]
+    zeros = aligned(size, like)
+    zeros[:] = 0
+    return zeros
 
 
 @jit

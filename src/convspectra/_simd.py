@@ -13,6 +13,7 @@ when only this one changes: `./check` removes what is older.
 import operator
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -256,3 +257,11 @@ def store_first(typingctx, array, index, value, count):
         return context.get_dummy_value()
 
     return types.void(array, types.intp, value, types.intp), codegen
+
+
+@jit
+def aligned(size, like):
+    """Room for numbers like those of an array, from where a line of cache begins."""
+    raw = np.empty(size + BYTES // like.itemsize, like.dtype)
+    skip = -raw.ctypes.data % BYTES // like.itemsize
+    return raw[skip : skip + size]
