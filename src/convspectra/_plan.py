@@ -69,9 +69,10 @@ def plan(weight: Array, geometry: Geometry) -> Plan:
     -------
     Plan
         For arrays on the CPU of this machine, when nothing else is running: usually
-        within a factor of two. On large grids the norm's search depends on the kernel;
-        what is predicted is for one without structure. The first call takes about a
-        second, to measure how fast the machine is.
+        within a factor of two. Depthwise layers come out several times too dear. On
+        large grids the norm's search depends on the kernel; what is predicted is for
+        one without structure. The first call takes a second or two, to measure how
+        fast the machine is.
     """
     stencil = stencil_of(weight, geometry)
     double = dtype_name(weight) in ("float64", "complex128")
