@@ -76,13 +76,47 @@ def test_without_the_matrix_the_ends_still_hold(case, monkeypatch, rng):
     assert found.lower >= norm * (1 - 1e-4)  # Lanczos has found the top
 
 
+def search_everything(monkeypatch):
+    """Look at no grid in full."""
+    monkeypatch.setattr(convspectra._certify, "FEW", 0)
+    monkeypatch.setattr(convspectra._certify, "BOXES", 0)
+
+
 @pytest.mark.parametrize("case", TORUS)
 def test_boxes_of_frequencies_certify_as_single_ones_do(case, monkeypatch, rng):
-    monkeypatch.setattr(convspectra._certify, "FEW", 0)
+    search_everything(monkeypatch)
     weight, geometry = make(case, rng)
     found = operator_norm(weight, geometry, rtol=1e-5)
     assert_between(found, norm_by_matrix(weight, geometry))
     assert found.gap <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "grid", [(9, 9), (64, 64), (64, 3), (2, 200), (40, 12), (7, 64)]
+)
+def test_the_norm_on_a_grid_is_not_that_between_its_points(grid, monkeypatch, rng):
+    search_everything(monkeypatch)
+    for kernel in [(3, 3), (3, 1), (4, 5)]:
+        weight, geometry = rng.standard_normal((3, 2, *kernel)), Geometry(grid)
+        found = operator_norm(weight, geometry, rtol=1e-6)
+        assert_between(found, singular_values(weight, geometry).max())
+        assert found.gap <= 1e-6
+
+
+@pytest.mark.parametrize("n", [16, 21, 32, 50, 64])
+def test_the_largest_norm_may_stand_beside_a_peak_between_two_points(n, monkeypatch):
+    search_everything(monkeypatch)
+    for peak in range(n):
+        # |1 + exp(i (f - f0))| = 2 cos((f - f0) / 2), half a step off the grid; and a
+        # second channel that sets the level, nearly as loud and on the grid.
+        turns = np.array([peak + 0.5, peak + n // 2]) / n
+        weight = np.zeros((2, 2, 2), complex)
+        weight[[0, 1], [0, 1], 1] = np.exp(2j * np.pi * turns)
+        weight[[0, 1], [0, 1], 0] = 1
+        largest = 2 * np.cos(np.pi / (2 * n))
+        weight[1] *= 0.99 * largest / 2
+        found = operator_norm(weight, Geometry(n), rtol=1e-9)
+        assert_between(found, largest)
 
 
 def test_boxes_leave_most_frequencies_unseen(looked_at, rng):
@@ -97,6 +131,7 @@ def test_chunks_change_nothing(monkeypatch, rng):
     weight, geometry = make("plain", rng)
     want = operator_norm(weight, geometry, rtol=1e-9)
     monkeypatch.setattr(convspectra._symbol, "WORKING_SET", 1)
+    monkeypatch.setattr(convspectra._grams, "BATCH", 1)
     found = operator_norm(weight, geometry, rtol=1e-9)
     assert found.upper == pytest.approx(want.upper, rel=1e-9)
 

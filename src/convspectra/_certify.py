@@ -7,36 +7,39 @@ Bernstein and Szego arccos(|H(f) x| / U) changes by at most
 
     delta = sum over the axes of degree * distance / 2        (angles in radians)
 
-on the way from the center c of a box to any point of it. Hence |H| stays below a level
-in the whole box if |H(c)| is below U cos(arccos(level / U) + delta). For the supremum
-over all frequencies U may be the level itself. And whether |H(c)| is below t is decided
-by one factorization: t^2 - H(c) H(c)^H has a Cholesky factor if and only if it is.
+on the way from the center c of a box to any point of it. With U the supremum over all
+frequencies, |H| cannot attain it in a box where |H(c)| is below U cos(delta). On a grid
+the largest norm M is less than the supremum, but some point of the grid is only half a
+step away from where that is attained: U cos(e) <= M, with e the delta of half a step.
+So M is not in a box where |H(c)| is below M cos(e + delta) / cos(e). (Axes with few
+points are not searched: for each of their points the same holds for the others.)
+
+Whether |H(c)| is below t is decided by one factorization: t^2 - H(c) H(c)^H has a
+Cholesky factor if and only if it is.
 
 Taps come in double precision and near 1 in size, as `normalized` makes them.
 """
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
-from ._array import Array, adjoint, eigh, like, namespace
-from ._grams import Grams, GramSource, LaneGrams
-from ._iterate import top_pair
-from ._symbol import Taps, chunks, frequencies_of, phase_like, symbol
+from ._array import Array, adjoint, eigh, like, namespace, to_numpy
+from ._grams import Grams, GramSource
+from ._symbol import Taps, frequencies_of, phase_like, symbol
 
 TIGHT = 1e-9  # as close as ends are brought where that costs nothing
 FEW = 4096  # frequencies that are simply all looked at
-BOXES = 4  # that a search begins with, about, per axis, degree and number of axes
-LOOSE = 0.05  # how well the supremum must be known before boxes of a grid are searched
+BOXES = 10  # that a search begins with, about, per axis, degree and number of axes
+COARSE = 4  # steps per degree at most of an axis whose points are looked at one by one
 FIRST_DELTA = 0.4  # of the boxes that a search begins with
 TURN = 2**40  # parts of a turn on the continuous torus
-SMALL = 64  # the side of matrices that are decomposed in next to no time
-LARGE = 256  # the side from which on vectors come by Lanczos
-NEAR, INVERSE_STEPS = 1e-3, 6
-FIRST = 16  # frequencies that set a level for the others,
-FIRST_STEPS = 2**19  # and more if they are small
+SMALL = 40  # the side of matrices that are decomposed in next to no time
+NEAR, NEARER = 1e-3, 1e-12  # how far from an eigenvalue matrices are inverted
+RAYLEIGH_STEPS = 3
+FIRST = 16  # frequencies that set a level for the others, and more if they are small
+FIRST_SMALL, FIRST_STEPS = 128, 2**22
 NO_PROGRESS = (
     "The eigenvalue and the Cholesky factor of a matrix must agree, and do not: LAPACK "
     "has failed. Please report the kernel that does this."
@@ -65,12 +68,10 @@ def norm_on_torus(
     if math.prod(map(int, parts)) <= max(FEW, boxes):
         points = frequencies_of(taps.pattern, tuple(map(int, parts)), real=real).points
         boxes = np.concatenate([points, np.ones_like(points)], axis=1)
-        if min(taps.block[1], taps.columns) <= SMALL:
-            rtol = min(rtol, TIGHT)  # which costs nothing
-        return _Search(taps, parts, boxes, rtol).run()
-    ceiling = norm_on_any_torus(taps, real=real, rtol=max(LOOSE, rtol)).upper
+        return _Search(taps, parts, boxes, min(rtol, TIGHT)).run()
+    half_step = np.pi / 2 * float(np.sum(taps.degree / parts, where=_fine(taps, parts)))
     boxes = _first_boxes(taps, parts, real=real)
-    return _Search(taps, parts, boxes, rtol, ceiling).run()
+    return _Search(taps, parts, boxes, rtol, half_step).run()
 
 
 def norm_on_any_torus(taps: Taps, *, real: bool, rtol: float) -> Peak:
@@ -94,10 +95,15 @@ class _Search:
         parts: np.ndarray,
         boxes: np.ndarray,
         rtol: float,
-        ceiling: float = math.nan,
+        half_step: float = 0.0,
     ) -> None:
         xp = namespace(taps.weight)
-        self.taps, self.parts, self.boxes, self.ceiling = taps, parts, boxes, ceiling
+        self.taps, self.parts, self.boxes, self.half_step = (
+            taps,
+            parts,
+            boxes,
+            half_step,
+        )
         self.groups, out, _ = taps.block
         self.grams = GramSource(
             taps,
@@ -119,11 +125,11 @@ class _Search:
     def run(self) -> Peak:
         boxes = self.boxes
         while len(boxes) and self.level:
-            parts = self._growing(chunks(self.taps, len(boxes)))
+            parts = self._growing(self.grams.chunks(len(boxes)))
             rejected = np.concatenate([self._reject(boxes[part]) for part in parts])
             if not len(rejected):
                 break
-            boxes = _split(rejected, self.taps, self.parts)
+            boxes = _in_order(_split(rejected, self.taps, self.parts))
         upper = self.level * (1 + self.relative) + 2 * self.absolute
         lower = max(self.lower * (1 - self.relative) - self.absolute, 0.0)
         center, group, left, right = self.witness
@@ -138,7 +144,8 @@ class _Search:
 
     def _growing(self, parts: list[slice]) -> list[slice]:
         """Begin with a few: against the level that they set, most others are below."""
-        first, few = parts[0].stop, FIRST + FIRST_STEPS // self.grams.side**3
+        more = min(FIRST_SMALL, FIRST_STEPS // self.grams.side**3)
+        first, few = parts[0].stop, FIRST + more
         if first <= few:
             return parts
         return [slice(0, few), slice(few, first), *parts[1:]]
@@ -150,56 +157,60 @@ class _Search:
         grams = self.grams.at(centers, self.parts)
         # Each group of each box is looked at for itself.
         delta = np.repeat(_deltas(boxes, self.taps, self.parts), self.groups)
-        pending = np.arange(len(delta))
+        every = np.arange(len(delta))
         if not self.lower:
-            loudest, gain = grams.loudest(pending)
+            loudest, gain = grams.loudest(every)
             if gain > 2 * self.level:  # then there is no need to ask
                 self._rise(centers, loudest, gain)
-        while True:
-            limits = self._thresholds(delta[pending])
-            pending = pending[~self._below(grams, pending, limits)]
-            wide = pending[delta[pending] > 0]
-            quiet = wide[self._below(grams, wide, np.full(len(wide), self.level))]
-            loud = np.setdiff1d(pending, quiet) if len(quiet) else pending
-            if not len(loud):
-                return boxes[np.unique(pending // self.groups)]
-            self._rise(centers, *grams.loudest(loud))
+        above = every[~self._below(grams, every, self._thresholds(delta))]
+        points, wide = above[delta[above] == 0], above[delta[above] > 0]
+        while len(points):  # the level has to reach them
+            self._rise(centers, *grams.loudest(points))
+            points = points[
+                ~self._below(grams, points, np.full(len(points), self.level))
+            ]
+        if len(wide):
+            loudest, gain = grams.loudest(wide)
+            if gain > self.level:
+                self._rise(centers, loudest, gain)
+        return boxes[np.unique(wide // self.groups)]
 
     def _rise(self, centers: np.ndarray, loudest: int, gain: float) -> None:
         """Raise both ends to the norm of one matrix, which is about `gain`."""
         number, group = divmod(loudest, self.groups)
         center = centers[number : number + 1]
         matrix = symbol(self.taps, phase_like(self.taps, center, self.parts))
-        matrix = matrix[0, group, ...]
+        matrix = to_numpy(matrix[0, group, ...])
         gain = max(gain, self.level)  # which it was not certified to be below
-        left, right, norm = _top_vectors(matrix, gain, rtol=self.slack / 8)
+        left, right, norm = _top_vectors(matrix, gain, exact=False)
         if norm <= self.lower:
-            left, right, norm = _top_vectors(matrix, gain, rtol=0.0)
+            left, right, norm = _top_vectors(matrix, gain, exact=True)
         if norm <= self.lower:
             raise ArithmeticError(NO_PROGRESS)
         self.lower = norm
         self.level = max(self.level, self.lower * (1 + self.slack))
-        self.witness = (center[0], group, left, right)
+        vectors = [like(self.taps.weight, x) for x in (left, right)]
+        self.witness = (center[0], group, *vectors)
 
     def _thresholds(self, delta: np.ndarray) -> np.ndarray:
         """How small the norm at the center must be, for all of the box to be below."""
-        if math.isnan(self.ceiling):
-            return self.level * np.cos(delta)
-        if self.level >= self.ceiling:
-            return np.full_like(delta, np.inf)
-        angle = np.arccos(self.level / self.ceiling) + delta
-        near = self.ceiling * np.cos(np.minimum(angle, np.pi / 2))
-        return np.where(delta > 0, near, self.level)
+        angle = np.minimum(self.half_step + delta, np.pi / 2)
+        return self.level * np.where(
+            delta > 0, np.cos(angle) / math.cos(self.half_step), 1.0
+        )
 
-    def _below(
-        self, grams: LaneGrams | Grams, which: np.ndarray, limit: np.ndarray
-    ) -> np.ndarray:
+    def _below(self, grams: Grams, which: np.ndarray, limit: np.ndarray) -> np.ndarray:
         """Whether the norms of the matrices `which` are certainly below `limit`."""
-        found = np.isinf(limit)
-        finite = np.flatnonzero(~found & (limit >= self.grams.floor))
-        if len(finite):
-            found[finite] = grams.below(which[finite], limit[finite] ** 2)
+        found = np.zeros(len(which), dtype=bool)
+        some = np.flatnonzero(limit >= self.grams.floor)
+        if len(some):
+            found[some] = grams.below(which[some], limit[some] ** 2)
         return found
+
+
+def _fine(taps: Taps, parts: np.ndarray) -> np.ndarray:
+    """On which axes a wave has many steps of the grid; on others each is a box."""
+    return COARSE * taps.degree < parts
 
 
 def _first_boxes(taps: Taps, parts: np.ndarray, *, real: bool) -> np.ndarray:
@@ -208,10 +219,18 @@ def _first_boxes(taps: Taps, parts: np.ndarray, *, real: bool) -> np.ndarray:
     if real:  # the other half of one axis has the conjugate matrices
         axis = int(np.argmax(size))
         size[axis] = size[axis] // 2 + 1
-    boxes = np.concatenate([np.zeros_like(size), size])[None]
+    steps = np.where(_fine(taps, parts), size, 1)
+    low = np.indices(tuple(size // steps)).reshape(len(size), -1).T * steps
+    boxes = np.concatenate([low, np.broadcast_to(steps, low.shape)], axis=1)
     while (wide := _deltas(boxes, taps, parts) > FIRST_DELTA).any():
         boxes = np.concatenate([boxes[~wide], _split(boxes[wide], taps, parts)])
-    return boxes
+    return _in_order(boxes)
+
+
+def _in_order(boxes: np.ndarray) -> np.ndarray:
+    """Boxes row by row: the symbols of neighbors on the first axis share much work."""
+    middle = boxes[:, 0] + boxes[:, boxes.shape[1] // 2] // 2
+    return boxes[np.argsort(middle, kind="stable")]
 
 
 def _deltas(boxes: np.ndarray, taps: Taps, parts: np.ndarray) -> np.ndarray:
@@ -237,32 +256,37 @@ def _split(boxes: np.ndarray, taps: Taps, parts: np.ndarray) -> np.ndarray:
 
 
 def _top_vectors(
-    matrix: Array, gain: float, *, rtol: float
-) -> tuple[Array, Array, float]:
+    matrix: np.ndarray, gain: float, *, exact: bool
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Unit left and right top singular vectors of a matrix, and its gain on them.
 
-    To `rtol` for large ones, with `gain` an estimate from below that helps; exactly if
-    `rtol` is 0.
+    If not exact they may be those of another large value than the largest; `gain` says
+    from below what that is about.
     """
-    xp = namespace(matrix)
     wide = matrix.shape[0] <= matrix.shape[1]
     tall = adjoint(matrix) if wide else matrix
-    gram, side = xp.matmul(adjoint(tall), tall), tall.shape[1]
-    start = like(tall, np.random.default_rng(0).standard_normal((side, 1)))
-    if not rtol or side <= SMALL:
-        vector = eigh(gram)[1][:, -1:]
-    elif side <= LARGE:
-        # By inverse iteration, from a little above where the estimate is.
-        shifted = gram - like(gram, np.eye(side)) * (gain * gain * (1 + NEAR))
-        inverse, vector = xp.linalg.inv(shifted), start
-        for _ in range(INVERSE_STEPS):
-            vector = xp.matmul(inverse, vector)
-            vector = vector / xp.linalg.vector_norm(vector)
-    else:
-        apply, back = partial(xp.matmul, tall), partial(xp.matmul, adjoint(tall))
-        vector = top_pair(apply, back, start, rtol=rtol).x
-    other = xp.matmul(tall, vector)
-    size, gain = (float(xp.linalg.vector_norm(x)) for x in (vector, other))
+    gram = adjoint(tall) @ tall
+    vector = None
+    if not exact and len(gram) > SMALL:
+        vector = _eigenvector_near(gram, gain * gain * (1 + NEAR))
+    if vector is None:
+        vector = eigh(gram)[1][:, -1]
+    other = tall @ vector
+    size, gain = float(np.linalg.norm(vector)), float(np.linalg.norm(other))
     vector, other = vector / size, other / (gain or 1.0)
     left, right = (vector, other) if wide else (other, vector)
-    return left[:, 0], right[:, 0], gain / size
+    return left, right, gain / size
+
+
+def _eigenvector_near(gram: np.ndarray, shift: float) -> np.ndarray | None:
+    """An eigenvector for an eigenvalue near `shift`, by Rayleigh quotients."""
+    side = len(gram)
+    vector = np.random.default_rng(0).standard_normal(side).astype(gram.dtype)
+    for _ in range(RAYLEIGH_STEPS):
+        try:
+            vector = np.linalg.solve(gram - shift * np.eye(side), vector)
+        except np.linalg.LinAlgError:  # the shift is an eigenvalue
+            return None
+        vector /= np.linalg.norm(vector)
+        shift = float(np.vdot(vector, gram @ vector).real) * (1 + NEARER)
+    return vector

@@ -18,10 +18,10 @@ from ._spectrum import singular_values
 from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import SEPARABLE, WORKING_SET, frequencies_of, pattern_of
 
-CALIBRATION = {1: (16, 96), 2: (8, 64), 16: (8, 40), 64: (6, 24), 192: (4, 8)}
+CALIBRATION = {1: (16, 96), 2: (8, 64), 16: (8, 40), 64: (8, 24), 192: (8, 14)}
 # channels of 3x3 kernels: two grids, whose difference tells what a matrix costs
 TAPS = 9
-LOOKS = 10  # at frequencies, per box that a search on a large grid begins with
+LOOKS = 2  # times the first boxes of a search that it looks at, about
 LANCZOS, STEP = 100, 1.5e-3  # applications of a layer, and what each takes at least
 SPARE = 2**25  # bytes of what is always there: threads, their blocks, small arrays
 JOBS: dict[str, Callable[[Array, Geometry], object]] = {
@@ -71,7 +71,7 @@ def plan(weight: Array, geometry: Geometry) -> Plan:
         For arrays on the CPU of this machine, when nothing else is running: usually
         within a factor of two. Depthwise layers come out several times too dear. On
         large grids the norm's search depends on the kernel; what is predicted is for
-        one without structure. The first call takes a second or two, to measure how
+        one without structure. The first call takes two or three seconds, to measure how
         fast the machine is.
     """
     stencil = stencil_of(weight, geometry)

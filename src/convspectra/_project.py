@@ -33,6 +33,7 @@ from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import PlanarTaps, block_size
 from ._threads import spread
 
+MANY = 4  # matrices from which on lanes are not wasted
 LANES_SIDE = 128  # the largest matrices of which a vector's worth stays in the cache
 PROJECT_MATRIX_LIMIT = 2**18  # entries of a matrix that is decomposed in each round
 ROUNDS = 100
@@ -99,7 +100,7 @@ def clip(
 def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) -> Array:
     if least:
         excess = partial(_out_of_range, least=least, most=most)
-    elif is_host(kernel) and blocks.real and min(blocks.shape) <= LANES_SIDE:
+    elif is_host(kernel) and blocks.real and _fit_lanes(blocks):
         return kernel - _excess_of_many(blocks, kernel, most)
     else:
         excess = partial(_excess, most=most)
@@ -107,6 +108,11 @@ def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) ->
     for part in blocks.parts():
         change = change + blocks.fold(_of_each(excess, blocks.of(kernel, part)), part)
     return kernel - change / like(kernel, blocks.merged)[:, None]
+
+
+def _fit_lanes(blocks: TorusBlocks) -> bool:
+    count = len(blocks.weights) * blocks.taps.block[0]
+    return count >= MANY and min(blocks.shape) <= LANES_SIDE
 
 
 def _excess_of_many(blocks: TorusBlocks, kernel: np.ndarray, most: float) -> np.ndarray:

@@ -57,10 +57,11 @@ QUICK = Plan(
 )
 FULL = Plan(
     name="full",
-    cases=(*_SMALL, *_LARGE, *sweep(8, 32, 64, 128), *_RESNETS),
+    # The one that takes half of the time comes last.
+    cases=(*_SMALL[:-1], *_LARGE, *sweep(8, 32, 64, 128), *_RESNETS, _SMALL[-1]),
     memory=(*_SMALL[4:], *_LARGE[4:]),
-    repeats=9,
-    least_repeats=3,
-    budget=20.0,
-    once_above=20.0,
+    repeats=7,
+    least_repeats=2,
+    budget=5.0,
+    once_above=5.0,
 )
