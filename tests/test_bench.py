@@ -445,3 +445,38 @@ def test_help_teaches_by_example(capsys):
     out = capsys.readouterr().out
     assert "examples:\n  convspectra bench" in out
     assert "What fails its check is not timed." in out
+
+
+@pytest.fixture
+def small_training(torch, monkeypatch):
+    from convspectra._bench import training
+
+    for name, value in {
+        "WIDTHS": (3, 4),
+        "BLOCKS": 2,
+        "BATCH": 2,
+        "IMAGE": (3, 8, 8),
+        "ROUNDS": 1,
+    }.items():
+        monkeypatch.setattr(training, name, value)
+    return training
+
+
+def test_training_is_measured_and_its_clips_are_checked(small_training, tmp_path):
+    found = small_training.training(tmp_path)
+    assert found["right"]
+    assert found["kernels"] == 1 + 4 * 2 + 1
+    seconds = {name: times[0] for name, times in found["seconds"].items()}
+    assert found["paper_over_ours"] == seconds["paper"] / seconds["pass"]
+    whole = 100 * seconds["step"] + seconds["pass"]
+    assert found["share"] == pytest.approx(seconds["pass"] / whole)
+    assert json.loads((tmp_path / "training.json").read_text()) == found
+
+
+def test_a_wrong_clip_fails_the_training_benchmark(
+    small_training, tmp_path, monkeypatch, capsys
+):
+    right = small_training._paper
+    monkeypatch.setattr(small_training, "_paper", lambda task: 1.01 * right(task))
+    assert main(["bench", "--training", "-o", str(tmp_path), "--json"]) == 1
+    assert not json.loads(capsys.readouterr().out)["right"]

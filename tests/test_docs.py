@@ -1,6 +1,10 @@
 """The commands in README and docs run as they stand; Python examples are doctests."""
 
+import os
+import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +30,31 @@ def test_the_commands_of_a_page_run_one_after_another(page, tmp_path, monkeypatc
     np.save("kernel.npy", weight)
     for command in commands(page):
         assert main(shlex.split(command)) == 0, command
+
+
+SCRIPTS = [
+    (page.name, name, block)
+    for page in PAGES
+    for block in re.findall(r"```python\n(# .*?)```", page.read_text(), re.DOTALL)
+    for name in re.findall(r"^# (\w+\.py)", block)
+]
+
+
+@pytest.mark.parametrize(("page", "name", "block"), SCRIPTS, ids=lambda x: x[:20])
+def test_the_scripts_of_a_page_run(page, name, block, tmp_path):
+    (tmp_path / name).write_text(block, encoding="utf-8")
+    start = [sys.executable]
+    if "torchrun" in block:
+        start += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*start, name],
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, f"{page}: {done.stderr[-3000:]}"
 
 
 def test_pages_link_to_files_that_are_there():

@@ -158,7 +158,8 @@ def test_a_correlation_of_taps_that_cancel_is_not_relied_on(rng):
     ("shape", "taken"),
     [((6, 5, 3, 2), "excess"), ((4, 7, 3, 2), "excess"), ((132, 130, 1, 2), "eigh")],
 )
-def test_clips_come_from(shape, taken, dtype, calls, rng):
+def test_clips_come_from(shape, taken, dtype, calls, monkeypatch, rng):
+    monkeypatch.setattr(_project, "LANES_SIDE", 128)
     seen = calls((_lane_excess, "excess"), (_project, "eigh"))
     weight = kernel(rng, *shape, dtype=dtype)
     geometry = Geometry(grid=(3, 4))
@@ -169,7 +170,8 @@ def test_clips_come_from(shape, taken, dtype, calls, rng):
     assert set(seen) == {taken}
 
 
-def test_frequencies_below_the_bound_are_not_decomposed(calls, rng):
+def test_frequencies_below_the_bound_are_not_decomposed(calls, monkeypatch, rng):
+    monkeypatch.setattr(_project, "LANES_SIDE", 128)
     seen = calls((_project, "eigh"))
     weight = kernel(rng, 130, 130, 2) / 100
     weight[:, :, 1] = weight[:, :, 0] + 1e-3 * weight[:, :, 1]  # loud at frequency 0

@@ -15,6 +15,9 @@ PUBLIC = """
 """
 
 
+TORCH = "Change Layers Pass SpectralClip bounded clip_ layers penalty project_"
+
+
 def test_public_names_are_these():
     assert {
         name
@@ -26,6 +29,18 @@ def test_public_names_are_these():
 @pytest.mark.parametrize("name", PUBLIC.split())
 def test_public_names_are_documented(name):
     assert getattr(convspectra, name).__doc__
+
+
+def test_public_names_of_the_training_side_are_these(torch):
+    found = convspectra.torch  # imported when it is asked for
+    names = {name for name in vars(found) if not name.startswith("_")}
+    assert names - {"lightning", "transformers"} == set(TORCH.split())
+    assert all(getattr(found, name).__doc__ for name in names)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        convspectra.nothing  # noqa: B018
 
 
 @pytest.mark.parametrize(

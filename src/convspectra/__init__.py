@@ -1,5 +1,8 @@
 """What a convolutional layer really does to the size of its input."""
 
+from importlib import import_module as _import_module
+from typing import Any as _Any
+
 from ._dense import dense_matrix as dense_matrix
 from ._geometry import Geometry as Geometry
 from ._layer import Layer as Layer
@@ -20,3 +23,10 @@ from ._spectrum import singular_values as singular_values
 from ._spectrum import summarize as summarize
 from ._witness import TopVectors as TopVectors
 from ._witness import top_vectors as top_vectors
+
+
+def __getattr__(name: str) -> _Any:
+    """Import `convspectra.torch`, and with it PyTorch, when it is asked for."""
+    if name == "torch":
+        return _import_module(".torch", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

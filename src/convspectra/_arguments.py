@@ -158,7 +158,12 @@ def _add_bench(to: argparse.ArgumentParser) -> None:
         "--quick", action="store_true", help="a few cases, two minutes (the default)"
     )
     size.add_argument(
-        "--full", action="store_true", help="all cases, an hour or two on two cores"
+        "--full", action="store_true", help="all cases, about an hour on two cores"
+    )
+    size.add_argument(
+        "--training",
+        action="store_true",
+        help="what SpectralClip costs while a ResNet trains, beside the paper's clip",
     )
     to.add_argument(
         "--jobs",

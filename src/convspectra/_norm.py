@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,10 @@ from ._array import (
 from ._certify import NO_PROGRESS, TIGHT, UNIT, norm_on_any_torus, norm_on_torus
 from ._dense import group_matrices, matrix_entries, matrix_shape
 from ._geometry import Geometry, fraction
-from ._iterate import Operator, Pair, operator_of
+from ._iterate import Operator, Pair, operator_of, top_pair
 from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import taps_of
 from ._witness import (
-    attained,
     attained_near,
     pair_derivative,
     peak_derivative,
@@ -142,12 +142,20 @@ def method_of(stencil: Stencil) -> str:
     return "matrix" if matrix_entries(stencil) <= MATRIX_LIMIT else "embedding"
 
 
+def upper_end(weight: Array, stencil: Stencil, rtol: float) -> float:
+    """The certified end alone: the lower one takes longer if there are borders."""
+    return bounds(weight, stencil, rtol, attain=False)[2]
+
+
 def bounds(
-    weight: Array, stencil: Stencil, rtol: float
+    weight: Array, stencil: Stencil, rtol: float, *, attain: bool = True
 ) -> tuple[Callable[[], Array], float, float]:
-    """A function that gives the derivative of the upper end, and both ends."""
+    """A function that gives the derivative of the upper end, and both ends.
+
+    Unless it is to be attained, the lower end may be 0.
+    """
     double, scale = normalized(weight)
-    derivative, lower, upper = _normalized_bounds(double, stencil, rtol)
+    derivative, lower, upper = _normalized_bounds(double, stencil, rtol, attain)
     lower, upper = min(lower * scale, LARGEST), upper * scale
     if 0 < upper < SUBNORMAL:  # there the product was rounded
         lower, upper = math.nextafter(lower, 0.0), math.nextafter(upper, math.inf)
@@ -156,7 +164,7 @@ def bounds(
 
 
 def _normalized_bounds(
-    weight: Array, stencil: Stencil, rtol: float
+    weight: Array, stencil: Stencil, rtol: float, attain: bool
 ) -> tuple[Callable[[], Array], float, float]:
     method = method_of(stencil)
     if method == "matrix":
@@ -168,7 +176,9 @@ def _normalized_bounds(
     else:
         peak = norm_on_torus(taps, torus.rows, real=real, rtol=rtol)
     lower, upper = peak.lower, peak.upper
-    if method == "embedding":
+    if method == "embedding" and not attain:
+        lower = 0.0
+    elif method == "embedding":
         pair, _ = attained_near(weight, stencil, taps, peak, rtol=max(rtol, 1e-6) / 10)
         lower = attained_end(pair, rounding(weight, stencil))
     if factor > 1:
@@ -181,8 +191,8 @@ def _by_matrix(
 ) -> tuple[Callable[[], Array], float, float]:
     """Lanczos for the lower end, a factorization of the matrix for the upper one."""
     xp, stencil = namespace(weight), operator.stencil
-    pair = attained(operator, None, rtol=rtol / 10)
     matrices = group_matrices(weight, stencil)
+    pair = _by_lanczos(operator, matrices, rtol / 10)
     rows, columns = matrix_shape(stencil)
     matrices = matrices if rows <= columns else adjoint(matrices)
     gram = xp.matmul(matrices, adjoint(matrices))
@@ -204,6 +214,17 @@ def _by_matrix(
         raise ArithmeticError(NO_PROGRESS)
     lower = attained_end(pair, absolute)
     return lambda: pair_derivative(operator, pair, weight), lower, upper
+
+
+def _by_lanczos(operator: Operator, matrices: Array, rtol: float) -> Pair:
+    """The top singular pair, found on the matrices, as the operator has it."""
+    xp, stencil = namespace(matrices), operator.stencil
+    apply, back = partial(xp.matmul, matrices), partial(xp.matmul, adjoint(matrices))
+    shape = (*matrices.shape[::2], 1)
+    start = like(matrices, np.random.default_rng(0).standard_normal(shape))
+    found = top_pair(apply, back, start, rtol=rtol).x
+    image = xp.reshape(found, (stencil.groups, stencil.into, *stencil.columns))
+    return stretched(operator, image)
 
 
 def _top_of_matrix(operator: Operator, gram: Array) -> Pair:

@@ -28,17 +28,18 @@ from ._certify import TIGHT
 from ._dense import matrix_entries
 from ._geometry import Axis, Geometry, fraction, positive, size
 from ._nearest import nearest
-from ._norm import NormBounds, bounds, method_of
+from ._norm import NormBounds, bounds, method_of, upper_end
 from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import PlanarTaps, block_size
 from ._threads import spread
 
 MANY = 4  # matrices from which on lanes are not wasted
-LANES_SIDE = 128  # the largest matrices of which a vector's worth stays in the cache
+LANES_SIDE = 256  # the largest matrices of which a vector's worth stays in the cache
 PROJECT_MATRIX_LIMIT = 2**18  # entries of a matrix that is decomposed in each round
 ROUNDS = 100
 BEYOND = 2.0**60  # more than the norm of any kernel with entries near 1
 SUPREMUM_ROWS = 24  # per degree: the torus that stands in for all grids at once
+SUPREMUM_RTOL = 3e-4  # how close its norms are brought
 
 
 def clip(
@@ -201,7 +202,7 @@ def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
     stencil = stencil_of(weight, geometry)
     max_norm = positive("max_norm", max_norm)
     return looking_at_numbers(
-        lambda plain: _scaled(plain, stencil, max_norm)[:1], weight, arrays=1
+        lambda plain: (scaled_inside(plain, stencil, max_norm),), weight, arrays=1
     )[0]
 
 
@@ -282,9 +283,18 @@ def project(
 def _projected(
     weight: Array, stencil: Stencil, max_norm: float, rtol: float
 ) -> tuple[Any, ...]:
-    _, lower, upper = bounds(weight, stencil, TIGHT)
+    _, lower, upper = bounds(weight, stencil, closeness(stencil))
     if upper <= max_norm:
         return weight, lower, upper, lower, upper, 0.0, 0, 0.0
+    kernel, *about = nearest_inside(weight, stencil, max_norm, rtol)
+    _, *after = bounds(kernel, stencil, closeness(stencil))
+    return kernel, lower, upper, *after, *about
+
+
+def nearest_inside(
+    weight: Array, stencil: Stencil, max_norm: float, rtol: float
+) -> tuple[Array, float, int, float]:
+    """For a kernel outside the nearest one inside, its distance, rounds and gap."""
     double, scale = normalized(weight)
     small = method_of(stencil) == "matrix"
     if small and matrix_entries(stencil) <= PROJECT_MATRIX_LIMIT:
@@ -296,26 +306,31 @@ def _projected(
     found = nearest(blocks, bound, rtol=rtol, max_rounds=ROUNDS)
     xp = namespace(weight)
     kernel = xp.astype(blocks.kernel(found.kernel, double) * scale, weight.dtype)
-    kernel, *after = _scaled(kernel, stencil, max_norm)
+    kernel = scaled_inside(kernel, stencil, max_norm)
     moved = to_double(kernel) * (1 / scale) - double
     distance = float(xp.linalg.vector_norm(moved))
     gap = max(1 - 2 * found.dual / distance**2, 0.0)
-    return kernel, lower, upper, *after, distance * scale, found.rounds, gap
+    return kernel, distance * scale, found.rounds, gap
 
 
-def _scaled(
-    weight: Array, stencil: Stencil, max_norm: float
-) -> tuple[Array, float, float]:
+def scaled_inside(weight: Array, stencil: Stencil, max_norm: float) -> Array:
     """`weight` scaled until its certified norm, in its own precision, is inside."""
     xp = namespace(weight)
-    _, lower, upper = bounds(weight, stencil, TIGHT)
     scaled, factor, margin = weight, 1.0, spacing(weight)
-    while upper > max_norm:
+    rtol = closeness(stencil)
+    while (upper := upper_end(scaled, stencil, rtol)) > max_norm:
         factor *= max_norm / upper * (1 - margin)
         margin = min(2 * margin, 0.5)
         scaled = xp.astype(to_double(weight) * factor, weight.dtype)
-        _, lower, upper = bounds(scaled, stencil, TIGHT)
-    return scaled, lower, upper
+    return scaled
+
+
+def closeness(stencil: Stencil) -> float:
+    """How well to know norms: kernels that were projected attain them everywhere.
+
+    On a grid that only takes all of its frequencies; else it takes ever more.
+    """
+    return SUPREMUM_RTOL if stencil.axes is None else TIGHT
 
 
 def stand_in(stencil: Stencil, geometry: Geometry) -> Stencil:

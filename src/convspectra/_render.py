@@ -60,6 +60,15 @@ BENCH_MEANS = {
     "best other / ours, mean": "best_mean",
     "least ": "best_least",
 }
+BENCH_TRAINING = {
+    "kernels": "kernels",
+    "step, s": "step",
+    "pass, s": "pass",
+    "paper's clip, s": "paper",
+    "paper / ours": "paper_over_ours",
+    "share of 100 steps": "share",
+    "error": "error",
+}
 
 
 def table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> None:

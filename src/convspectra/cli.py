@@ -18,10 +18,12 @@ from ._files import check_target, replacing, write_copy, write_npz
 from ._kernels import choose, fitting, in_layout, load
 from ._layer import Layer
 from ._norm import NormBounds, operator_norm
+from ._optional import require
 from ._project import clip, project
 from ._render import (
     BENCH_MEANS,
     BENCH_RATIOS,
+    BENCH_TRAINING,
     CHANGE,
     COMPARISON,
     NORM,
@@ -223,7 +225,22 @@ def _demo(args: argparse.Namespace) -> int:
     return 0
 
 
+def _bench_training(args: argparse.Namespace) -> int:
+    require("torch", extra="torch")
+    from ._bench.training import training
+
+    found = training(args.output)
+    if args.json:
+        as_json(found)
+    else:
+        table(BENCH_TRAINING, [found | found["median_seconds"]])
+    say(f"training.json is in {args.output}.")
+    return int(not found["right"])
+
+
 def _bench(args: argparse.Namespace) -> int:
+    if args.training:
+        return _bench_training(args)
     jobs = args.jobs.split(",")
     found, right = bench(args.output, full=args.full, jobs=jobs, fresh=args.fresh)
     if args.json:

@@ -1,0 +1,76 @@
+"""A layer whose norm is bounded by how its weight is made."""
+
+import torch
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils import parametrize
+
+from .._geometry import Geometry, positive
+from ._modules import KNOWN, as_kernel, geometry_of
+from ._norm_op import norm_of, text_of
+
+MARGIN = 8  # roundings of the weight by which the norm may be too large
+
+
+def bounded(
+    module: nn.Module, max_norm: float = 1.0, *, grid: tuple[int, ...] | None = None
+) -> nn.Module:
+    """Give a layer a weight that is scaled down to a norm of at most `max_norm`.
+
+    A parametrization of PyTorch's: the weight is computed from the parameter whenever
+    it is used, and gradients go through the norm. There is no state that has to warm
+    up: it is right from the first call on, in training and evaluation mode.
+    `torch.nn.utils.parametrize.remove_parametrizations(module, "weight")` leaves the
+    plain weight that was in effect.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        A convolution or a Linear. Of any other module all convolutions inside are
+        bounded.
+    max_norm : float
+    grid : tuple of int, optional
+        The size of the input that the bound is for. Without it the bound holds for
+        every size.
+
+    Returns
+    -------
+    torch.nn.Module
+        The same.
+    """
+    max_norm = positive("max_norm", max_norm)
+    if isinstance(module, KNOWN):
+        scaling = Scaling(geometry_of(module, grid), max_norm)
+        parametrize.register_parametrization(module, "weight", scaling)
+        return module
+    inside = [m for m in module.modules() if isinstance(m, _ConvNd)]
+    if not inside:
+        raise ValueError(
+            "`module` must be a convolution, a Linear, or hold convolutions, got "
+            f"{type(module).__name__}."
+        )
+    for each in inside:
+        bounded(each, max_norm, grid=grid)
+    return module
+
+
+class Scaling(nn.Module):
+    """The weight, times what brings its certified norm down to `max_norm`."""
+
+    def __init__(self, geometry: Geometry, max_norm: float) -> None:
+        super().__init__()
+        self.geometry, self.max_norm = text_of(geometry), max_norm
+        self.grid = geometry.grid
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        norm = norm_of(as_kernel(weight), self.geometry)
+        most = self.max_norm * (1 - MARGIN * torch.finfo(weight.dtype).eps)
+        scale = torch.clamp(most / norm.clamp(min=torch.finfo(norm.dtype).tiny), max=1)
+        return weight * scale.to(weight.dtype)
+
+    def right_inverse(self, weight: torch.Tensor) -> torch.Tensor:
+        """Any weight may be assigned: it is scaled when it is used."""
+        return weight
+
+    def extra_repr(self) -> str:
+        return f"max_norm={self.max_norm}, grid={self.grid}"

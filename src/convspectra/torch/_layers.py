@@ -1,0 +1,147 @@
+"""The layers of a model, with the geometry that each really has."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import torch
+from torch import nn
+
+from .._geometry import Geometry
+from .._layer import Layer
+from ._modules import (
+    KNOWN,
+    check_has_numbers,
+    geometry_of,
+    not_known,
+    unwrapped,
+)
+from ._record import Recorder, Use, run
+
+NEVER = "it did not run in this pass, which was in evaluation mode"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layers(Sequence[Layer]):
+    """The layers of a model, as a sequence; see `layers`.
+
+    Attributes
+    ----------
+    found : tuple of Layer
+    skipped : dict of str to str
+        The reasons why other modules with weights are not among them, by name.
+    """
+
+    found: tuple[Layer, ...]
+    skipped: dict[str, str]
+    uses: tuple[Use, ...] = field(repr=False)  # the modules behind them
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    @overload
+    def __getitem__(self, index: int) -> Layer: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Layer, ...]: ...
+    def __getitem__(self, index: int | slice) -> Layer | tuple[Layer, ...]:
+        return self.found[index]
+
+
+def layers(
+    model: nn.Module, *example: Any, fold_batch_norm: bool = False, **keywords: Any
+) -> Layers:
+    """Every convolution and Linear of a model, at the sizes that it really sees.
+
+    The model is called once on the example, in evaluation mode and without gradients.
+    Afterwards it is as before: its mode, its buffers, the state of the random numbers,
+    and its hooks. Lazy modules get their weights from this call, as from any first one.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Also in DistributedDataParallel, compiled, or sharded by `fully_shard`; then all
+        processes must call this.
+    *example, **keywords
+        What the model is called with. Without any it is not called, and the layers
+        have the grid None, which stands for every input size.
+    fold_batch_norm : bool
+        Whether a layer whose output goes into a BatchNorm is taken together with it,
+        as it would be deployed: by its running statistics. It is then named
+        "layer+norm".
+
+    Returns
+    -------
+    Layers
+        In the order of the pass. Weights are effective ones (parametrizations applied)
+        and share memory with the model where they can. A module that is used on several
+        sizes is there for each, as "name@32x32"; a Linear is a kernel with one tap.
+    """
+    model = unwrapped(model)
+    check_has_numbers(model)
+    if not example and not keywords:
+        uses, skipped = uses_on_any_size(model), {}
+    else:
+        uses, skipped = uses_of(model, keywords or example, fold_batch_norm)
+    several = Counter(use.name for use in uses)
+    found = tuple(_layer(use, several[use.name] > 1) for use in uses)
+    return Layers(found, skipped | dict(not_known(model)), tuple(uses))
+
+
+def uses_on_any_size(model: nn.Module) -> list[Use]:
+    """All known modules of a model, on the grid None."""
+    return [
+        Use(name, module, geometry_of(module, None))
+        for name, module in model.named_modules()
+        if isinstance(module, KNOWN) and not nn.parameter.is_lazy(module.weight)
+    ]
+
+
+def uses_of(
+    model: nn.Module, example: Any, fold_batch_norm: bool = False
+) -> tuple[list[Use], dict[str, str]]:
+    """What a pass over an example uses, and why other known modules are not there."""
+    recorder = Recorder(model, batch_norms=fold_batch_norm)
+    try:
+        run(model, example)
+    finally:
+        recorder.close()
+    return recorded(model, recorder)
+
+
+def recorded(model: nn.Module, recorder: Recorder) -> tuple[list[Use], dict[str, str]]:
+    """What a recorder has noted so far, and why other known modules are not there."""
+    uses = list(recorder.uses.values())
+    ran = {use.name for use in uses} | set(recorder.problems)
+    never = {
+        name: NEVER
+        for name, module in model.named_modules()
+        if isinstance(module, KNOWN) and name not in ran
+    }
+    return uses, recorder.problems | never
+
+
+def _layer(use: Use, several: bool) -> Layer:
+    name = use.name
+    with torch.no_grad():
+        weight = use.weight.detach()
+        if use.batch_norm is not None:
+            after, norm = use.batch_norm
+            name, weight = f"{name}+{after}", _folded(weight, use.geometry, norm)
+    if several:
+        name = f"{name}@{'x'.join(map(str, use.geometry.grid))}"
+    return Layer(name, weight, use.geometry)
+
+
+def _folded(weight: torch.Tensor, geometry: Geometry, norm: Any) -> torch.Tensor:
+    """The kernel of a layer and the BatchNorm after it, as one layer."""
+    gain = torch.rsqrt(norm.running_var + norm.eps)
+    if norm.weight is not None:
+        gain = gain * norm.weight
+    gain = gain.to(weight.dtype)
+    if not geometry.transposed:
+        return weight * gain.reshape(-1, *[1] * (weight.ndim - 1))
+    groups = geometry.groups  # (in, out / groups, ...), the inputs of groups apart
+    apart = weight.unflatten(0, (groups, -1))
+    gain = gain.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))
+    return (apart * gain).flatten(0, 1)

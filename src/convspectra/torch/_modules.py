@@ -1,0 +1,112 @@
+"""What PyTorch's modules say about their kernels and geometries."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.parallel import DistributedDataParallel
+
+from .._geometry import Geometry
+
+KNOWN = (_ConvNd, nn.Linear)
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model that the user wrote, without what DDP and `torch.compile` put around.
+
+    Its names are those of its own state_dict.
+    """
+    while True:
+        if isinstance(model, DistributedDataParallel):
+            model = model.module
+        elif isinstance(model, torch._dynamo.OptimizedModule):
+            model = model._orig_mod
+        else:
+            return model
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether hooks on the modules of a model may be left out of what runs."""
+    return any(
+        isinstance(module, torch._dynamo.OptimizedModule)
+        or module._compiled_call_impl is not None
+        for module in model.modules()
+    )
+
+
+def check_has_numbers(model: nn.Module) -> None:
+    """Refuse a model on the meta device."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise ValueError(
+                f"The model must have numbers, but its parameter {name!r} is on the "
+                "meta device. Materialize it first, with `model.to_empty(device=...)` "
+                "and `load_state_dict`."
+            )
+
+
+def geometry_of(
+    module: nn.Module,
+    grid: tuple[int, ...] | None,
+    out_grid: tuple[int, ...] | None = None,
+) -> Geometry:
+    """The geometry of a known module on an input of these sizes.
+
+    `out_grid` is what came out of it: a transposed layer can be told in its call.
+    """
+    if not isinstance(module, _ConvNd):
+        return Geometry(grid=(1,), padding="valid", boundary="zeros")
+    kernel, stride, dilation = module.kernel_size, module.stride, module.dilation
+    reach = [d * (k - 1) for d, k in zip(dilation, kernel)]
+    if module.padding == "same":
+        padding = [(r // 2, r - r // 2) for r in reach]
+    elif module.padding == "valid":
+        padding = [(0, 0)] * len(kernel)
+    else:
+        padding = [(int(p), int(p)) for p in module.padding]
+    output_padding = tuple(module.output_padding)
+    if module.transposed and grid is not None and out_grid is not None:
+        least = [
+            (n - 1) * s - before - after + r + 1
+            for n, s, (before, after), r in zip(grid, stride, padding, reach)
+        ]
+        output_padding = tuple(n - m for n, m in zip(out_grid, least))
+    return Geometry(
+        grid=grid,
+        stride=tuple(stride),
+        dilation=tuple(dilation),
+        groups=module.groups,
+        padding=tuple(padding),
+        boundary=module.padding_mode,
+        transposed=module.transposed,
+        output_padding=output_padding if module.transposed else 0,
+    )
+
+
+def axes_of(module: nn.Module) -> int:
+    """How many axes of its input a known module slides over."""
+    return len(module.kernel_size) if isinstance(module, _ConvNd) else 1
+
+
+def as_kernel(weight: torch.Tensor) -> torch.Tensor:
+    """A weight as a kernel: that of a Linear has one tap."""
+    return weight[..., None] if weight.ndim == 2 else weight
+
+
+def whole(weight: torch.Tensor) -> torch.Tensor:
+    """All of a weight that may be sharded over processes; then all must call this."""
+    return weight.full_tensor() if isinstance(weight, DTensor) else weight
+
+
+def not_known(model: nn.Module) -> Iterator[tuple[str, str]]:
+    """Modules that look like convolutions and are none that is known, with reasons."""
+    for name, module in model.named_modules():
+        if isinstance(module, KNOWN) or nn.utils.parametrize.is_parametrized(module):
+            continue
+        kind = type(module).__name__
+        large = [p for _, p in module.named_parameters(recurse=False) if p.ndim > 2]
+        leaf = next(module.children(), None) is None
+        if large or (leaf and "conv" in kind.lower()):
+            yield name, f"a {kind} is not a layer whose geometry is known"

@@ -1,0 +1,65 @@
+"""The certified norm as an operation of PyTorch: compiled graphs can hold it."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from .._array import looking_at_numbers
+from .._geometry import Geometry
+from .._norm import bounds
+from .._stencil import stencil_of
+
+RTOL = 1e-4
+
+
+def norm_of(weight: torch.Tensor, geometry: str) -> torch.Tensor:
+    """The certified upper end of the norm, in double precision, differentiable once.
+
+    The geometry as `text_of` has it: operations do not take what is not PyTorch's.
+    """
+    return _norm(weight, geometry)[0]
+
+
+def text_of(geometry: Geometry) -> str:
+    """A geometry as text."""
+    return json.dumps(asdict(geometry))
+
+
+@torch.library.custom_op("convspectra::norm", mutates_args=())
+def _norm(weight: torch.Tensor, geometry: str) -> tuple[torch.Tensor, torch.Tensor]:
+    stencil = stencil_of(weight, Geometry(**_tuples(json.loads(geometry))))
+
+    def numbers(plain: Any) -> tuple[Any, float]:
+        derivative, _, upper = bounds(plain, stencil, RTOL, attain=False)
+        return derivative(), upper
+
+    gradient, upper = looking_at_numbers(numbers, weight, arrays=1, scalars=(1,))
+    return upper, gradient
+
+
+@_norm.register_fake
+def _shapes(weight: torch.Tensor, _geometry: str) -> tuple[torch.Tensor, torch.Tensor]:
+    return weight.new_empty((), dtype=torch.float64), torch.empty_like(weight)
+
+
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG001
+    ctx.save_for_backward(output[1])
+
+
+def _backward(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[torch.Tensor, None]:
+    (gradient,) = ctx.saved_tensors
+    return grad.to(gradient.dtype) * gradient, None
+
+
+_norm.register_autograd(_backward, setup_context=_keep)
+
+
+def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """JSON has lists where a geometry has tuples."""
+    return {key: _tuple(value) for key, value in fields.items()}
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value

@@ -1,0 +1,200 @@
+"""A bound on the layers of a model that holds while it trains."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._geometry import size
+from .._within import METHODS
+from ._modules import check_has_numbers
+from ._pass import Inside, Pass, bring_inside
+from ._replicas import replicas_of
+from ._targets import Bounds, Target, Watch, targets_of, uses_in
+
+Log = Callable[[str, float, int], Any]
+
+
+class SpectralClip:
+    """Bring the layers of a model inside a bound every so many optimizer steps.
+
+    The weights stay plain parameters and the keys of the state_dict what they are:
+    after training there is nothing to remove.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        In DistributedDataParallel or sharded by `fully_shard` too: then the layers are
+        shared out over the processes, each is brought inside once, and all get it.
+    max_norm : float, or mapping of str to float or None
+        The bound on the norm of each layer. A mapping goes from patterns of names, as
+        of the shell, to bounds: the first that matches counts; None, or no match,
+        leaves a layer alone.
+    every : int
+        Steps of the optimizer from one pass to the next.
+    method : {"clip", "project", "scale"}
+        "clip" is the paper's: near the bound afterwards, and cheap. "project" moves to
+        the nearest kernel that is certainly inside, "scale" shrinks the kernel until
+        it is.
+    example : Any
+        An input of the model from which the sizes of its layers are learned: a tensor,
+        a tuple of arguments, or a dict of keywords. Without one the model is watched,
+        in the passes that it makes before the first time.
+    linear : bool
+        Whether Linear layers are bounded too.
+    log : callable, optional
+        Called as log(tag, value, step), as `SummaryWriter.add_scalar` is: for each
+        layer with its norm before and after a pass, and with the share of the time.
+        In a group of processes only the first one logs.
+    group : torch.distributed.ProcessGroup, optional
+        The processes that hold the same model, if it does not say so itself as in
+        DistributedDataParallel or after `fully_shard`.
+
+    Attributes
+    ----------
+    steps : int
+        Steps of the optimizer so far.
+    last : Pass or None
+        What the last pass did.
+
+    Examples
+    --------
+    >>> model = torch.nn.Conv2d(3, 8, 3, padding=1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> bound = SpectralClip(model, 0.5, every=1, method="project").attach(optimizer)
+    >>> _ = model(torch.ones(1, 3, 16, 16)).sum().backward()
+    >>> _ = optimizer.step()
+    >>> bound.last.changes[0].after <= 0.5
+    True
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        max_norm: Bounds = 1.0,
+        every: int = 100,
+        *,
+        method: str = "clip",
+        example: Any = None,
+        linear: bool = False,
+        log: Log | None = None,
+        group: Any = None,
+    ) -> None:
+        if method not in METHODS:
+            raise ValueError(
+                f"`method` must be one of {', '.join(METHODS)}, got {method!r}."
+            )
+        check_has_numbers(model)
+        self.model, self.max_norm, self.method = model, max_norm, method
+        self.every = size("every", every, least=1)
+        self.linear, self.log, self.group = linear, log, group
+        self.steps, self.passes, self.last = 0, 0, None
+        self.seconds, self._earlier = 0.0, 0.0
+        self._since: float | None = None
+        self._inside: dict[int, Inside] = {}
+        self._handles: list[Any] = []
+        self._targets: list[Target] = []
+        self._skipped: dict[str, str] = {}
+        self._watch = Watch(model) if example is None else None
+        if example is not None:
+            self._settle(*uses_in(model, example))
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> "SpectralClip":
+        """Count the steps of an optimizer from now on, and make a pass when it is due.
+
+        A step that a gradient scaler leaves out does not count.
+        """
+        plain: Any = optimizer
+        while hasattr(plain, "optimizer"):  # what Accelerate and Lightning put around
+            plain = plain.optimizer
+        held = {p for group in plain.param_groups for p in group["params"]}
+        if not held.intersection(self.model.parameters()):
+            raise ValueError(
+                "The optimizer must hold parameters of the model, and holds none. Was "
+                "it made for another copy of the model?"
+            )
+        self._since = time.perf_counter() if self._since is None else self._since
+        self._handles.append(plain.register_step_post_hook(self._after_step))
+        return self
+
+    def detach(self) -> None:
+        """Let go of the optimizers and of the model."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if self._watch is not None:
+            self._watch.recorder.close()
+
+    def step(self) -> Pass | None:
+        """Count one step, for loops without an optimizer; a pass if one is due."""
+        self._since = time.perf_counter() if self._since is None else self._since
+        self.steps += 1
+        return self.apply() if self.steps % self.every == 0 else None
+
+    def apply(self) -> Pass:
+        """Make a pass now: every layer is brought inside its bound."""
+        if self._watch is not None:
+            self._settle(*self._watch.uses())
+            self._watch = None
+        replicas = replicas_of(self.model, self.group)
+        self.last = bring_inside(
+            self._targets, self.method, replicas, self._inside, self._skipped
+        )
+        self.seconds += self.last.seconds
+        self.passes += 1
+        if self.log is not None and replicas.rank == 0:
+            self._tell(self.log, self.last)
+        return self.last
+
+    @property
+    def share(self) -> float:
+        """The share of the time since it was attached that the passes have taken."""
+        elapsed = self._elapsed()
+        return self.seconds / elapsed if elapsed else 0.0
+
+    def state_dict(self) -> dict[str, float]:
+        """What a resumed run needs to go on as if it had not been interrupted."""
+        return {
+            "steps": self.steps,
+            "passes": self.passes,
+            "seconds": self.seconds,
+            "elapsed": self._elapsed(),
+        }
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Go on where another one stopped."""
+        self.steps, self.passes = int(state["steps"]), int(state["passes"])
+        self.seconds, self._earlier = state["seconds"], state["elapsed"]
+        self._since = None if self._since is None else time.perf_counter()
+
+    def __repr__(self) -> str:
+        return (
+            f"SpectralClip(method={self.method!r}, every={self.every}): {self.steps} "
+            f"steps, {self.passes} passes, {100 * self.share:.2f} % of the time"
+        )
+
+    def _settle(self, uses: list[Any], skipped: dict[str, str]) -> None:
+        targets, left = targets_of(
+            uses, self.max_norm, linear=self.linear, frozen=False
+        )
+        self._targets, self._skipped = targets, skipped | left
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        left_out = getattr(
+            optimizer, "found_inf", None
+        )  # fused steps see it themselves
+        if left_out is None or not float(left_out):
+            self.step()
+
+    def _elapsed(self) -> float:
+        if self._since is None:
+            return self._earlier
+        return self._earlier + time.perf_counter() - self._since
+
+    def _tell(self, log: Log, done: Pass) -> None:
+        for change in done.changes:
+            log(f"norm/{change.name}", change.after, self.steps)
+            log(f"norm_before/{change.name}", change.before, self.steps)
+        log("spectral_clip/share_of_time", self.share, self.steps)

@@ -1,0 +1,135 @@
+"""Which parameters of a model are to be bounded, by how much, at which geometries."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._geometry import Geometry, positive
+from ._layers import Layers, recorded, uses_of, uses_on_any_size
+from ._modules import is_compiled, not_known, unwrapped
+from ._record import Recorder, Use
+
+NO_BOUND = "no bound is asked for it (for a Linear: `linear` is False)"
+
+Bounds = float | Mapping[str, float | None]
+
+
+@dataclass(slots=True, eq=False)
+class Target:
+    """A kernel to be bounded; tied ones count once, at all their geometries."""
+
+    name: str
+    parameter: torch.Tensor
+    max_norm: float
+    geometries: list[Geometry] = field(default_factory=list)
+
+    @property
+    def cost(self) -> float:
+        """About how long it takes, against others."""
+        out, into = self.parameter.shape[:2]
+        sites = sum(_sites(geometry) for geometry in self.geometries)
+        return float(out * into * min(out, into) * sites)
+
+
+def targets_of(
+    uses: Sequence[Use], max_norm: Bounds, *, linear: bool, frozen: bool
+) -> tuple[list[Target], dict[str, str]]:
+    """The kernels to be bounded, and why others are not.
+
+    `linear` and `frozen` say whether Linear layers, and parameters that need no
+    gradient, are among them.
+    """
+    found: dict[torch.Tensor, Target] = {}
+    bounds = bound_of_each(uses, max_norm, linear=linear)
+    wanted = {use.name for use, _ in bounds}
+    skipped = {use.name: NO_BOUND for use in uses if use.name not in wanted}
+    for use, bound in bounds:
+        parameter = use.module._parameters.get("weight")
+        if parameter is None:
+            skipped[use.name] = "its weight is no parameter: a parametrization makes it"
+            continue
+        if not (parameter.requires_grad or frozen):
+            skipped[use.name] = "its weight is frozen"
+            continue
+        target = found.setdefault(parameter, Target(use.name, parameter, bound))
+        target.max_norm = min(target.max_norm, bound)
+        if use.geometry not in target.geometries:
+            target.geometries.append(use.geometry)
+    return list(found.values()), skipped
+
+
+def bound_of_each(
+    uses: Sequence[Use], max_norm: Bounds, *, linear: bool
+) -> list[tuple[Use, float]]:
+    """The layers that are to be bounded, with their bounds."""
+    bounds = _checked(max_norm, [use.name for use in uses])
+    found = ((use, _bound(bounds, use.name)) for use in uses)
+    return [
+        (use, bound)
+        for use, bound in found
+        if bound is not None and (linear or not isinstance(use.module, nn.Linear))
+    ]
+
+
+def uses_in(model: nn.Module, example: Any) -> tuple[list[Use], dict[str, str]]:
+    """The layers of a model on an example; on inputs of any size if there is none."""
+    model = unwrapped(model)
+    if isinstance(example, Layers):
+        return list(example.uses), example.skipped
+    if example is None:
+        return uses_on_any_size(model), dict(not_known(model))
+    uses, skipped = uses_of(model, example)
+    return uses, skipped | dict(not_known(model))
+
+
+class Watch:
+    """The layers of a model, from the passes that it makes anyway."""
+
+    def __init__(self, model: nn.Module) -> None:
+        if is_compiled(model):
+            raise ValueError(
+                "A compiled model cannot be watched: give an `example` of its input, "
+                "from which the sizes of its layers are learned once."
+            )
+        self.model = unwrapped(model)
+        self.recorder = Recorder(self.model)
+
+    def uses(self) -> tuple[list[Use], dict[str, str]]:
+        self.recorder.close()
+        uses, skipped = recorded(self.model, self.recorder)
+        if not uses:
+            raise RuntimeError(
+                "The model must have run before its layers can be bounded, and has "
+                "not. Call it, or give an `example` of its input."
+            )
+        return uses, skipped | dict(not_known(self.model))
+
+
+def _checked(max_norm: Bounds, names: Sequence[str]) -> Mapping[str, float | None]:
+    bounds = max_norm if isinstance(max_norm, Mapping) else {"*": max_norm}
+    for pattern, bound in bounds.items():
+        if bound is not None:
+            positive("max_norm", bound)
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ValueError(
+                f"Every pattern of `max_norm` must match a layer, and {pattern!r} "
+                f"matches none of {', '.join(names) or 'no layers at all'}."
+            )
+    return bounds
+
+
+def _bound(bounds: Mapping[str, float | None], name: str) -> float | None:
+    """The bound of the first pattern that a name matches."""
+    matches = (bound for pattern, bound in bounds.items() if fnmatchcase(name, pattern))
+    return next(matches, None)
+
+
+def _sites(geometry: Geometry) -> int:
+    found = 1
+    for n, s in zip(geometry.grid or (), geometry.stride):
+        found *= -(-n // s)
+    return found

@@ -1,0 +1,94 @@
+"""Run by torchrun in two processes: replicas and shards stay what they should be."""
+
+import copy
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from networks import EXAMPLE, small, train
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from convspectra import _within
+from convspectra.torch import SpectralClip, layers, project_
+
+
+def is_same_everywhere(model):
+    """Whether all parameters have the same bits in all processes."""
+    for parameter in model.parameters():
+        found = [torch.empty_like(parameter) for _ in range(dist.get_world_size())]
+        dist.all_gather(found, parameter.detach().contiguous())
+        if not all(torch.equal(found[0], other) for other in found):
+            return False
+    return True
+
+
+def replicas():
+    """After 200 projections the replicas are bit-identical, and each was made once."""
+    model = DistributedDataParallel(small())
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    calls, nearest = [], _within.nearest_inside
+    _within.nearest_inside = lambda *args: calls.append(1) or nearest(*args)
+    bound = SpectralClip(model, 0.5, 1, method="project", example=torch.zeros(EXAMPLE))
+    bound.attach(optimizer)
+    train(model, optimizer, 200, seed=dist.get_rank())
+    _within.nearest_inside = nearest
+    assert bound.passes == 200
+    assert is_same_everywhere(model)
+    assert max(change.after for change in bound.last.changes) <= 0.5
+    assert [change.name for change in bound.last.changes][:2] == ["0", "1.inner"]
+    both = [None, None]
+    dist.all_gather_object(both, len(calls))
+    assert min(both) > 0  # the layers were shared out,
+    assert max(both) < 200 * 5  # and none made all of them
+
+
+def group_given():
+    """A model that does not say so itself can be given its group."""
+    model = small()
+    with torch.no_grad():
+        model[0].weight *= 1 + dist.get_rank()  # replicas that have drifted apart
+    bound = SpectralClip(
+        model, 0.5, example=torch.zeros(EXAMPLE), group=dist.group.WORLD
+    )
+    bound.apply()
+    assert is_same_everywhere(model)
+
+
+def shards():
+    """A sharded model gets what a whole one would."""
+    whole = small(channels=6)
+    model = copy.deepcopy(whole)
+    for part in (model[1], model):
+        fully_shard(part)
+    assert type(model[0].weight.data).__name__ == "DTensor"
+    want = project_(whole, 0.5, torch.zeros(EXAMPLE))
+    found = project_(model, 0.5, torch.zeros(EXAMPLE))
+    assert [c.after for c in found.changes] == [c.after for c in want.changes]
+    assert found.skipped.keys() == want.skipped.keys()
+    for a, b in zip(model.parameters(), whole.parameters()):
+        assert torch.equal(a.full_tensor(), b)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    bound = SpectralClip(model, 0.5, 1, method="scale", example=torch.zeros(EXAMPLE))
+    bound.attach(optimizer)
+    train(model, optimizer, 3)
+    assert max(change.after for change in bound.last.changes) <= 0.5
+    (layer, *_) = layers(model, torch.zeros(EXAMPLE))
+    assert layer.weight.shape == (6, 2, 3, 3)
+
+
+def errors():
+    """What goes wrong in one process is said by all, and none waits for ever."""
+    model = DistributedDataParallel(small())
+    with torch.no_grad():
+        model.module[0].weight.fill_(torch.nan)
+    with pytest.raises(ValueError, match="Layer '0'"):
+        project_(model, 0.5)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    {f.__name__: f for f in (replicas, group_given, shards, errors)}[sys.argv[1]]()
+    dist.destroy_process_group()

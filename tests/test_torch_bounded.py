@@ -1,0 +1,156 @@
+"""A layer that is bounded by how its weight is made."""
+
+import copy
+
+import numpy as np
+import pytest
+from optional import needed
+
+torch = needed("torch")
+
+from networks import EXAMPLE, matrix_of, small  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.utils import parametrize  # noqa: E402
+
+import convspectra as cs  # noqa: E402
+from convspectra.torch import bounded, layers  # noqa: E402
+
+MODULES = {
+    "zeros": (lambda: nn.Conv2d(2, 3, 3, padding=1), (2, 5, 6)),
+    "strided": (lambda: nn.Conv2d(2, 3, 3, stride=2, padding=1), (2, 6, 6)),
+    "circular": (
+        lambda: nn.Conv1d(2, 3, 3, padding=1, padding_mode="circular"),
+        (2, 7),
+    ),
+    "reflect": (lambda: nn.Conv1d(2, 3, 3, padding=1, padding_mode="reflect"), (2, 7)),
+    "transposed": (lambda: nn.ConvTranspose1d(2, 3, 4, 2, 1), (2, 6)),
+    "linear": (lambda: nn.Linear(4, 3), (4,)),
+}
+
+
+@pytest.mark.parametrize("with_grid", [False, True])
+@pytest.mark.parametrize("name", MODULES)
+def test_the_module_itself_stretches_no_more(name, with_grid):
+    torch.manual_seed(0)
+    make, shape = MODULES[name]
+    module = make().double()
+    with torch.no_grad():
+        module.weight *= 10
+    grid = shape[1:] if with_grid and name != "linear" else None
+    assert bounded(module, 0.5, grid=grid) is module
+    for mode in (False, True):  # right in the first call, which is in evaluation mode
+        norm = np.linalg.norm(matrix_of(module.train(mode), shape), 2)
+        assert norm <= 0.5
+    if with_grid and name != "reflect":
+        assert norm > 0.4999
+
+
+def test_a_weight_that_is_inside_stays_as_it_is():
+    module = nn.Conv2d(2, 2, 3)
+    plain = module.weight.detach().clone()
+    assert torch.equal(bounded(module, 100.0).weight, plain)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_in_low_precision_too(dtype):
+    module = bounded(nn.Conv2d(3, 4, 3).to(dtype), 0.25)
+    assert module.weight.dtype == dtype
+    end = cs.operator_norm(module.weight.detach().double(), cs.Geometry(None)).lower
+    assert end <= 0.25
+
+
+def test_gradients_go_through_the_norm():
+    torch.manual_seed(0)
+    module = bounded(nn.Conv2d(2, 2, 3, padding=1).double(), 0.1, grid=(5, 5))
+    x = torch.randn(1, 2, 5, 5).double()
+    parameter = module.parametrizations.weight.original
+
+    def output(weight):
+        scaled = module.parametrizations.weight[0](weight)
+        return nn.functional.conv2d(x, scaled, padding=1)
+
+    assert torch.autograd.gradcheck(output, parameter, rtol=1e-3)
+
+
+def test_the_zero_weight_stays_zero():
+    module = nn.Conv2d(2, 2, 3)
+    nn.init.zeros_(module.weight)
+    bounded(module, 1.0)
+    module(torch.ones(1, 2, 4, 4)).sum().backward()
+    assert not module.weight.any()
+    assert torch.isfinite(module.parametrizations.weight.original.grad).all()
+
+
+def test_a_copy_is_bounded_and_states_load(tmp_path):
+    module = bounded(nn.Conv2d(2, 2, 3), 0.3)
+    twin = copy.deepcopy(module)
+    assert torch.equal(twin.weight, module.weight)
+    torch.save(module.state_dict(), tmp_path / "state.pt")
+    other = bounded(nn.Conv2d(2, 2, 3), 0.3)
+    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert torch.equal(other.weight, module.weight)
+    assert list(module.state_dict()) == ["bias", "parametrizations.weight.original"]
+
+
+def test_removal_leaves_the_plain_weight_that_was_in_effect():
+    module = bounded(nn.Conv2d(2, 2, 3), 0.3)
+    effective = module.weight.detach().clone()
+    parametrize.remove_parametrizations(module, "weight")
+    assert type(module) is nn.Conv2d
+    assert torch.equal(module.weight, effective)
+    assert set(module.state_dict()) == {"weight", "bias"}
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler about itself
+def test_it_compiles_into_one_graph():
+    module = bounded(nn.Conv2d(2, 2, 3), 0.3)
+    x = torch.randn(1, 2, 5, 5)
+    plain = module(x)
+    plain.sum().backward()
+    original = module.parametrizations.weight.original
+    want, original.grad = original.grad, None
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    found = compiled(x)
+    found.sum().backward()
+    torch.testing.assert_close(found, plain)
+    torch.testing.assert_close(original.grad, want)
+
+
+def test_the_operation_is_one_that_pytorch_accepts():
+    from convspectra.torch._norm_op import _norm, text_of
+
+    weight = torch.randn(2, 2, 3, 3, requires_grad=True)
+    torch.library.opcheck(_norm, (weight, text_of(cs.Geometry((4, 4)))))
+
+
+def test_a_network_s_convolutions_and_no_others():
+    model = bounded(small(), 0.5)
+    norms = [
+        float(cs.operator_norm(x.weight, x.geometry).upper)
+        for x in layers(model, torch.zeros(EXAMPLE))
+    ]
+    assert max(norms[:-1]) <= 0.5
+    assert not parametrize.is_parametrized(model[4])
+    assert "max_norm=0.5" in repr(model[0])
+
+
+def test_it_trains():
+    torch.manual_seed(0)
+    module = bounded(nn.Conv2d(1, 1, 3, padding=1), 1.0, grid=(8, 8))
+    x = torch.randn(16, 1, 8, 8)
+    optimizer = torch.optim.Adam(module.parameters(), 0.05)
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = (module(x) - x).square().mean()  # the identity, which has norm 1
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.05 * losses[0]
+
+
+def test_what_has_no_convolution_is_refused():
+    with pytest.raises(ValueError, match="must be a convolution, a Linear, or hold"):
+        bounded(nn.ReLU())
+    with pytest.raises(ValueError, match="`max_norm` must be"):
+        bounded(nn.Conv2d(1, 1, 3), 0.0)

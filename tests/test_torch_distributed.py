@@ -1,0 +1,26 @@
+"""Real processes, started by torchrun."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from optional import needed
+
+needed("torch")
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("what", ["replicas", "group_given", "shards", "errors"])
+def test_in_two_processes(what):
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *("--nproc-per-node=2", str(HERE / "distributed" / "replicas.py"), what),
+    ]
+    environment = os.environ | {"PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
