@@ -478,5 +478,6 @@ def test_a_wrong_clip_fails_the_training_benchmark(
 ):
     right = small_training._paper
     monkeypatch.setattr(small_training, "_paper", lambda task: 1.01 * right(task))
-    assert main(["bench", "--training", "-o", str(tmp_path), "--json"]) == 1
+    folder = tmp_path / "not" / "there"
+    assert main(["bench", "--training", "-o", str(folder), "--json"]) == 1
     assert not json.loads(capsys.readouterr().out)["right"]

@@ -72,6 +72,22 @@ def test_gradients_go_through_the_norm():
     assert torch.autograd.gradcheck(output, parameter, rtol=1e-3)
 
 
+def test_a_tiny_scale_in_half_precision():
+    torch.manual_seed(0)
+    module = nn.Linear(64, 64).half()
+    with torch.no_grad():
+        module.weight.normal_(0, 100)
+    bounded(module, 1e-1)
+    norm = torch.linalg.matrix_norm(module.weight.detach().double(), 2)
+    assert norm == pytest.approx(0.1, rel=0.02)
+    assert norm <= 0.1
+
+
+def test_a_lazy_layer_is_refused():
+    with pytest.raises(ValueError, match="lazy"):
+        bounded(nn.LazyConv2d(2, 3))
+
+
 def test_the_zero_weight_stays_zero():
     module = nn.Conv2d(2, 2, 3)
     nn.init.zeros_(module.weight)
@@ -119,8 +135,9 @@ def test_it_compiles_into_one_graph():
 def test_the_operation_is_one_that_pytorch_accepts():
     from convspectra.torch._norm_op import _norm, text_of
 
-    weight = torch.randn(2, 2, 3, 3, requires_grad=True)
-    torch.library.opcheck(_norm, (weight, text_of(cs.Geometry((4, 4)))))
+    for layout in (torch.contiguous_format, torch.channels_last):
+        weight = torch.randn(2, 2, 3, 3).to(memory_format=layout).requires_grad_()
+        torch.library.opcheck(_norm, (weight, text_of(cs.Geometry((4, 4)))))
 
 
 def test_a_network_s_convolutions_and_no_others():

@@ -190,6 +190,60 @@ def test_only_the_norm_right_after_a_layer_is_folded():
     ]
 
 
+def test_a_norm_without_running_statistics_is_not_folded():
+    model = nn.Sequential(
+        nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2, track_running_stats=False)
+    )
+    (layer,) = layers(model, torch.randn(1, 2, 5, 5), fold_batch_norm=True)
+    assert layer.name == "0"
+
+
+def test_a_use_without_the_norm_is_there_beside_the_one_with_it():
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)
+
+        def forward(self, x):
+            return self.conv(x) + self.norm(self.conv(x))
+
+    found = layers(Both(), torch.zeros(1, 2, 5, 5), fold_batch_norm=True)
+    assert [layer.name for layer in found] == ["conv@5x5", "conv+norm@5x5"]
+
+
+def test_a_norm_over_another_axis_than_the_channels_is_not_folded():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    found = layers(model, torch.zeros(2, 4, 4), fold_batch_norm=True)
+    assert [layer.name for layer in found] == ["0"]
+    found = layers(model, torch.zeros(2, 4), fold_batch_norm=True)
+    assert [layer.name for layer in found] == ["0+1"]
+
+
+def test_arguments_and_keywords_go_to_the_model_together():
+    class Scaled(nn.Conv2d):
+        def forward(self, x, *, scale):
+            return scale * super().forward(x)
+
+    found = layers(Scaled(2, 2, 3), torch.zeros(1, 2, 5, 5), scale=2.0)
+    assert found[0].geometry.grid == (5, 5)
+
+
+def test_what_makes_no_tensor_is_named():
+    class Pair(nn.Linear):
+        def forward(self, input):
+            return super().forward(input), None
+
+    found = layers(nn.Sequential(Pair(2, 2)), torch.zeros(1, 2))
+    assert not len(found)
+    assert "tensor" in found.skipped["0"]
+
+
+def test_lazy_layers_without_an_example_are_named():
+    found = layers(nn.Sequential(nn.LazyConv2d(2, 3), nn.Linear(2, 2)))
+    assert [layer.name for layer in found] == ["1"]
+    assert "lazy" in found.skipped["0"]
+
+
 def test_a_compiled_model_has_the_names_of_the_plain_one():
     model = Residual()
     names = [x.name for x in layers(model, torch.zeros(1, 4, 4, 4))]

@@ -267,7 +267,7 @@ def test_what_is_known_to_be_inside_is_not_measured_again(monkeypatch):
     bound.apply()
     assert len(calls) == 5
     with torch.no_grad():
-        model[0].weight += 0.01
+        model[0].weight += 1e-4
     inside = bound.apply().changes[0]
     assert len(calls) == 5
     assert norms(model)["0"] <= inside.after <= 10
@@ -276,6 +276,52 @@ def test_what_is_known_to_be_inside_is_not_measured_again(monkeypatch):
     change = bound.apply().changes[0]
     assert len(calls) > 5
     assert change.before > 10 >= change.after
+
+
+def test_a_weight_that_was_replaced_is_bounded_too():
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    bound = SpectralClip(model, 0.3, 1, method="scale", example=example())
+    bound.attach(optimizer).attach(optimizer)  # the second time says nothing new
+    louder = {key: 10 * value for key, value in model.state_dict().items()}
+    model.load_state_dict(louder, assign=True)
+    bound.step()
+    assert bound.steps == 1
+    assert max(value for name, value in norms(model).items() if name != "4") <= 0.3
+    nn.utils.parametrizations.weight_norm(model[0])
+    with pytest.raises(ValueError, match="layer '0' must be a parameter"):
+        bound.step()
+
+
+def test_a_watch_survives_being_asked_too_early():
+    model = small()
+    bound = SpectralClip(model, 0.3, method="scale")
+    with pytest.raises(RuntimeError, match="must have run"):
+        bound.apply()
+    model(example())
+    assert bound.apply().changes
+    again = SpectralClip(model, 0.3, 1, method="scale")
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    again.attach(optimizer).detach()
+    again.attach(optimizer)
+    train(model, optimizer, 1)
+    assert again.passes == 1
+
+
+def test_an_example_may_be_keywords_or_several_inputs():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv1d(1, 1, 3)
+
+        def forward(self, a, b):
+            return self.conv(a) + b
+
+    a, b = torch.zeros(1, 1, 6), torch.zeros(1)
+    for given in ((a, b), {"a": a, "b": b}, layers(Two(), a, b=b)):
+        assert len(project_(Two(), 0.1, given).changes) == 1
+    with pytest.raises(ValueError, match="must have convolutions or Linear"):
+        project_(nn.ReLU(), 1.0)
 
 
 def test_logs_go_to_any_callable():
@@ -366,11 +412,27 @@ def test_a_penalty_of_nothing_is_zero_and_knows_its_kinds():
         penalty(small(), kind="all")
 
 
+def test_a_penalty_has_no_second_derivative_and_says_so():
+    model = nn.Conv1d(1, 1, 3)
+    loss = penalty(model, 0.01)
+    (gradient,) = torch.autograd.grad(loss, model.weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="norm_backward"):
+        gradient.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_a_penalty_on_a_weight_that_a_hook_sets_is_refused():
+    model = nn.utils.weight_norm(nn.Conv1d(1, 1, 3))
+    with pytest.raises(ValueError, match="set by a hook"):
+        penalty(model, 0.01)
+    assert penalty(nn.utils.parametrizations.weight_norm(nn.Conv1d(1, 1, 3)), 0.01) > 0
+
+
 def test_a_penalty_keeps_the_norm_down():
     model = small()
-    optimizer = torch.optim.SGD(model.parameters(), 0.2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
     found = layers(model, example())
-    for _ in range(40):
+    for _ in range(60):
         optimizer.zero_grad()
         penalty(model, 0.3, found).backward()
         optimizer.step()

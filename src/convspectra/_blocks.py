@@ -66,10 +66,10 @@ class TorusBlocks:
         flat = fold_back(blocks * weights, self.taps, self._rows(which))
         return to_complex(xp.real(flat)) if self.real else flat
 
-    def parts(self) -> list[np.ndarray]:
-        """The numbers of all blocks, in portions that fit the working set."""
-        count = len(self.weights)
-        return [np.arange(count)[part] for part in chunks(self.taps, count)]
+    def parts(self, first: int = 0) -> list[np.ndarray]:
+        """The numbers of all blocks from one on, in portions that fit the memory."""
+        numbers = np.arange(first, len(self.weights))
+        return [numbers[part] for part in chunks(self.taps, len(numbers))]
 
     def kernel(self, flat: Array, weight: Array) -> Array:
         return to_kernel(flat, self.taps, weight)

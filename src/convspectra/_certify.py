@@ -30,6 +30,7 @@ from ._grams import Grams, GramSource
 from ._symbol import Taps, frequencies_of, phase_like, symbol
 
 TIGHT = 1e-9  # as close as ends are brought where that costs nothing
+ROUGH = 1e-3  # what is asked for no closer than this is not brought closer
 FEW = 4096  # frequencies that are simply all looked at
 BOXES = 10  # that a search begins with, about, per axis, degree and number of axes
 COARSE = 4  # steps per degree at most of an axis whose points are looked at one by one
@@ -68,7 +69,7 @@ def norm_on_torus(
     if math.prod(map(int, parts)) <= max(FEW, boxes):
         points = frequencies_of(taps.pattern, tuple(map(int, parts)), real=real).points
         boxes = np.concatenate([points, np.ones_like(points)], axis=1)
-        return _Search(taps, parts, boxes, min(rtol, TIGHT)).run()
+        return _Search(taps, parts, boxes, rtol if rtol >= ROUGH else TIGHT).run()
     half_step = np.pi / 2 * float(np.sum(taps.degree / parts, where=_fine(taps, parts)))
     boxes = _first_boxes(taps, parts, real=real)
     return _Search(taps, parts, boxes, rtol, half_step).run()
@@ -194,10 +195,10 @@ class _Search:
 
     def _thresholds(self, delta: np.ndarray) -> np.ndarray:
         """How small the norm at the center must be, for all of the box to be below."""
-        angle = np.minimum(self.half_step + delta, np.pi / 2)
-        return self.level * np.where(
-            delta > 0, np.cos(angle) / math.cos(self.half_step), 1.0
-        )
+        angle = self.half_step + delta
+        least = np.cos(angle) / math.cos(self.half_step)
+        wide = self.level * np.where(angle < np.pi / 2, least, -np.inf)
+        return np.where(delta > 0, wide, self.level)
 
     def _below(self, grams: Grams, which: np.ndarray, limit: np.ndarray) -> np.ndarray:
         """Whether the norms of the matrices `which` are certainly below `limit`."""

@@ -1,5 +1,6 @@
 """Kernels with a bounded norm: clipped, scaled, or the nearest one there is."""
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from ._symbol import PlanarTaps, block_size
 from ._threads import spread
 
 MANY = 4  # matrices from which on lanes are not wasted
+APART, VECTOR = 64, 64  # the side from which on that counts; bytes of a vector
 LANES_SIDE = 256  # the largest matrices of which a vector's worth stays in the cache
 PROJECT_MATRIX_LIMIT = 2**18  # entries of a matrix that is decomposed in each round
 ROUNDS = 100
@@ -99,25 +101,36 @@ def clip(
 
 
 def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) -> Array:
+    change, first = 0 * kernel, 0
     if least:
         excess = partial(_out_of_range, least=least, most=most)
-    elif is_host(kernel) and blocks.real and _fit_lanes(blocks):
-        return kernel - _excess_of_many(blocks, kernel, most)
     else:
         excess = partial(_excess, most=most)
-    change = 0 * kernel
-    for part in blocks.parts():
+        if is_host(kernel) and blocks.real:
+            first = _in_lanes(blocks, kernel.real.itemsize)
+    if first:
+        change = change + _excess_of_many(blocks, kernel, most, first)
+    for part in blocks.parts(first):
         change = change + blocks.fold(_of_each(excess, blocks.of(kernel, part)), part)
     return kernel - change / like(kernel, blocks.merged)[:, None]
 
 
-def _fit_lanes(blocks: TorusBlocks) -> bool:
-    count = len(blocks.weights) * blocks.taps.block[0]
-    return count >= MANY and min(blocks.shape) <= LANES_SIDE
+def _in_lanes(blocks: TorusBlocks, itemsize: int) -> int:
+    """How many of the frequencies stand in the lanes of vectors.
+
+    A last vector that would be nearly empty is not worth it if matrices are large.
+    """
+    count, groups, side = len(blocks.weights), blocks.taps.block[0], min(blocks.shape)
+    left = count % (VECTOR // itemsize)
+    if count * groups < MANY or side > LANES_SIDE:
+        return 0
+    return count - left if groups == 1 and side > APART and left < MANY else count
 
 
-def _excess_of_many(blocks: TorusBlocks, kernel: np.ndarray, most: float) -> np.ndarray:
-    """What exceeds `most`, folded back: small matrices, in the lanes of vectors."""
+def _excess_of_many(
+    blocks: TorusBlocks, kernel: np.ndarray, most: float, count: int
+) -> np.ndarray:
+    """What exceeds `most` at so many frequencies, folded back: in lanes of vectors."""
     from ._lane_excess import excess
 
     planar = PlanarTaps(replace(blocks.taps, weight=kernel))
@@ -138,9 +151,9 @@ def _excess_of_many(blocks: TorusBlocks, kernel: np.ndarray, most: float) -> np.
             weighted = blocks.phase[part] * blocks.weights[part, None]
             found[first] = planar.fold_back(re, im, weighted)
 
-    spread(some, len(blocks.weights), least=size)
-    total = sum(found[first] for first in sorted(found))  # in an order of its own
-    return total / blocks.merged[:, None].astype(planar.dtype)
+    spread(some, count, least=size)
+    parts = [found[first] for first in sorted(found)]  # in an order of its own
+    return functools.reduce(np.add, parts)
 
 
 def _of_each(excess: Callable[[Array], Array], y: Array) -> Array:

@@ -16,6 +16,7 @@ from ._stencil import Stencil, embedding, stencil_of
 
 METHODS = ("clip", "project", "scale")
 PROJECT_RTOL = 1e-3
+REPORTED = 1e-2  # how well norms are known that no decision rests on
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +36,8 @@ def within(
     After "project" and "scale" it certainly is; after "clip" it is nearer.
     """
     stencils = [_stencil(weight, geometry, method) for geometry in geometries]
-    before = _largest(weight, stencils)
+    rtol = REPORTED if method == "clip" else 0.0
+    before = _largest(weight, stencils, rtol)
     if before <= max_norm:
         return Within(None, before, before)
     if method == "clip":
@@ -49,7 +51,7 @@ def within(
             for stencil in stencils:
                 scale = partial(_scaled, stencil=stencil, most=max_norm)
                 weight = _on_numbers(scale, weight)
-    return Within(weight, before, _largest(weight, stencils))
+    return Within(weight, before, _largest(weight, stencils, rtol))
 
 
 def most_of_change(weight: Array, geometry: Geometry) -> float:
@@ -67,10 +69,9 @@ def _stencil(weight: Array, geometry: Geometry, method: str) -> Stencil:
     return stand_in(stencil, geometry) if method == "clip" else stencil
 
 
-def _largest(weight: Array, stencils: list[Stencil]) -> float:
+def _largest(weight: Array, stencils: list[Stencil], rtol: float) -> float:
     def largest(plain: Array) -> tuple[float]:
-        ends = (upper_end(plain, stencil, closeness(stencil)) for stencil in stencils)
-        return (max(ends),)
+        return (max(upper_end(plain, s, rtol or closeness(s)) for s in stencils),)
 
     return float(looking_at_numbers(largest, weight, arrays=0, scalars=(1,))[0])
 

@@ -36,6 +36,7 @@ def training(folder: Path) -> dict[str, Any]:
     folder : Path
         Gets training.json.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     model = resnet()
     x, labels = torch.randn(BATCH, *IMAGE), torch.randint(10, (BATCH,))

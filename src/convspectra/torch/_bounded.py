@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from .._geometry import Geometry, positive
@@ -18,8 +19,9 @@ def bounded(
     """Give a layer a weight that is scaled down to a norm of at most `max_norm`.
 
     A parametrization of PyTorch's: the weight is computed from the parameter whenever
-    it is used, and gradients go through the norm. There is no state that has to warm
-    up: it is right from the first call on, in training and evaluation mode.
+    it is used, and gradients go through the norm (first ones, not second). There is no
+    state that has to warm up: it is right from the first call on, in training and
+    evaluation mode.
     `torch.nn.utils.parametrize.remove_parametrizations(module, "weight")` leaves the
     plain weight that was in effect.
 
@@ -40,6 +42,10 @@ def bounded(
     """
     max_norm = positive("max_norm", max_norm)
     if isinstance(module, KNOWN):
+        if is_lazy(module.weight):
+            raise ValueError(
+                "`module` must have a weight, and this one is lazy. Call it once first."
+            )
         scaling = Scaling(geometry_of(module, grid), max_norm)
         parametrize.register_parametrization(module, "weight", scaling)
         return module
@@ -66,7 +72,8 @@ class Scaling(nn.Module):
         norm = norm_of(as_kernel(weight), self.geometry)
         most = self.max_norm * (1 - MARGIN * torch.finfo(weight.dtype).eps)
         scale = torch.clamp(most / norm.clamp(min=torch.finfo(norm.dtype).tiny), max=1)
-        return weight * scale.to(weight.dtype)
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        return (weight.to(wide) * scale.to(wide)).to(weight.dtype)
 
     def right_inverse(self, weight: torch.Tensor) -> torch.Tensor:
         """Any weight may be assigned: it is scaled when it is used."""

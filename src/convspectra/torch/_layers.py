@@ -1,7 +1,7 @@
 """The layers of a model, with the geometry that each really has."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -19,7 +19,7 @@ from ._modules import (
 )
 from ._record import Recorder, Use, run
 
-NEVER = "it did not run in this pass, which was in evaluation mode"
+NEVER = "it did not run (an example is run in evaluation mode)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,9 +80,9 @@ def layers(
     model = unwrapped(model)
     check_has_numbers(model)
     if not example and not keywords:
-        uses, skipped = uses_on_any_size(model), {}
+        uses, skipped = uses_on_any_size(model), lazy_ones(model)
     else:
-        uses, skipped = uses_of(model, keywords or example, fold_batch_norm)
+        uses, skipped = uses_of(model, example, keywords, fold_batch_norm)
     several = Counter(use.name for use in uses)
     found = tuple(_layer(use, several[use.name] > 1) for use in uses)
     return Layers(found, skipped | dict(not_known(model)), tuple(uses))
@@ -97,13 +97,25 @@ def uses_on_any_size(model: nn.Module) -> list[Use]:
     ]
 
 
+def lazy_ones(model: nn.Module) -> dict[str, str]:
+    """The layers that have no weights before the model has run."""
+    return {
+        name: "it is lazy and has no weight yet: give an example of the model's input"
+        for name, module in model.named_modules()
+        if isinstance(module, KNOWN) and nn.parameter.is_lazy(module.weight)
+    }
+
+
 def uses_of(
-    model: nn.Module, example: Any, fold_batch_norm: bool = False
+    model: nn.Module,
+    args: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    fold_batch_norm: bool = False,
 ) -> tuple[list[Use], dict[str, str]]:
     """What a pass over an example uses, and why other known modules are not there."""
     recorder = Recorder(model, batch_norms=fold_batch_norm)
     try:
-        run(model, example)
+        run(model, args, keywords)
     finally:
         recorder.close()
     return recorded(model, recorder)
@@ -111,7 +123,7 @@ def uses_of(
 
 def recorded(model: nn.Module, recorder: Recorder) -> tuple[list[Use], dict[str, str]]:
     """What a recorder has noted so far, and why other known modules are not there."""
-    uses = list(recorder.uses.values())
+    uses = recorder.uses
     ran = {use.name for use in uses} | set(recorder.problems)
     never = {
         name: NEVER

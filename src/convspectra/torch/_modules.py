@@ -19,7 +19,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     Its names are those of its own state_dict.
     """
     while True:
-        if isinstance(model, DistributedDataParallel):
+        if isinstance(model, (DistributedDataParallel, nn.DataParallel)):
             model = model.module
         elif isinstance(model, torch._dynamo.OptimizedModule):
             model = model._orig_mod

@@ -36,21 +36,33 @@ def _norm(weight: torch.Tensor, geometry: str) -> tuple[torch.Tensor, torch.Tens
         return derivative(), upper
 
     gradient, upper = looking_at_numbers(numbers, weight, arrays=1, scalars=(1,))
-    return upper, gradient
+    return upper, gradient.contiguous()
 
 
 @_norm.register_fake
 def _shapes(weight: torch.Tensor, _geometry: str) -> tuple[torch.Tensor, torch.Tensor]:
-    return weight.new_empty((), dtype=torch.float64), torch.empty_like(weight)
+    upper = weight.new_empty((), dtype=torch.float64)
+    return upper, weight.new_empty(weight.shape)
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG001
     ctx.save_for_backward(output[1])
 
 
+# An operation of its own, without a derivative: a second one of the norm is not known.
+@torch.library.custom_op("convspectra::norm_backward", mutates_args=())
+def _times(grad: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    return grad.to(gradient.dtype) * gradient
+
+
+@_times.register_fake
+def _times_shapes(_grad: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(gradient)
+
+
 def _backward(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[torch.Tensor, None]:
     (gradient,) = ctx.saved_tensors
-    return grad.to(gradient.dtype) * gradient, None
+    return _times(grad, gradient), None
 
 
 _norm.register_autograd(_backward, setup_context=_keep)

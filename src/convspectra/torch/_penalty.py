@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from .._geometry import Geometry
 from .._project import stand_in
@@ -26,7 +27,7 @@ def penalty(
     kind: str = "norm",
     linear: bool = False,
 ) -> torch.Tensor:
-    """The squared excess of a model's layers over a bound, differentiable.
+    """The squared excess of a model's layers over a bound, differentiable once.
 
     Parameters
     ----------
@@ -54,9 +55,16 @@ def penalty(
     check_has_numbers(model)
     excess = _of_norm if kind == "norm" else _of_values
     uses, _ = uses_in(model, example)
-    total = torch.zeros((), device=next(model.parameters()).device)
+    total = torch.zeros(())
     for use, bound in bound_of_each(uses, max_norm, linear=linear):
-        total = total + excess(use.weight, use.geometry, bound)
+        plain = use.module._parameters.get("weight") is not None
+        if not plain and not is_parametrized(use.module, "weight"):
+            raise ValueError(
+                f"The weight of layer {use.name!r} must be a parameter or made by a "
+                "parametrization, and is set by a hook. Use the functions of "
+                "torch.nn.utils.parametrizations instead."
+            )
+        total = total.to(use.weight.device) + excess(use.weight, use.geometry, bound)
     return total
 
 

@@ -1,9 +1,9 @@
 """Which sizes the layers of a model see, learned from a pass through it."""
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -34,11 +34,12 @@ class Recorder:
     """Hooks on every known layer that note what each is used for, until `close`."""
 
     def __init__(self, model: nn.Module, *, batch_norms: bool = False) -> None:
-        self.uses: dict[tuple[Any, ...], Use] = {}
+        self.batch_norms, self.is_closed = batch_norms, False
         self.problems: dict[str, str] = {}
         self.names = {module: name for name, module in model.named_modules()}
+        self._uses: dict[Any, Use] = {}
         # The uses that outputs of the pass came from; the outputs themselves may go.
-        self.makers: dict[int, tuple[weakref.ref[torch.Tensor], Use]] = {}
+        self._makers: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
         self.handles = [
             module.register_forward_hook(self._note, with_kwargs=True)
             for module in self.names
@@ -51,44 +52,55 @@ class Recorder:
                 if isinstance(module, _BatchNorm)
             ]
 
+    @property
+    def uses(self) -> list[Use]:
+        """What each layer was used for so far, in the order of the pass."""
+        distinct = {
+            (u.module, u.geometry, u.batch_norm): u for u in self._uses.values()
+        }
+        return list(distinct.values())
+
     def close(self) -> None:
         for handle in self.handles:
             handle.remove()
+        self.is_closed = True
 
     def _note(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Any, output: Any
     ) -> None:
-        name, axes = self.names[module], axes_of(module)
-        x = args[0] if args else kwargs["input"]
-        sizes = (tuple(map(int, each.shape[-axes:])) for each in (x, output))
+        name, axes = self.names.get(module), axes_of(module)
+        if name is None:  # a copy of a module, such as DataParallel makes
+            return
+        x = args[0] if args else next(iter(kwargs.values()))
+        if not (isinstance(x, torch.Tensor) and isinstance(output, torch.Tensor)):
+            self.problems[name] = "it does not go from a tensor to a tensor"
+            return
+        sizes = tuple(tuple(map(int, each.shape[-axes:])) for each in (x, output))
+        # Where it matters what follows, each call is one of its own.
+        key = (module, sizes, len(self._uses) if self.batch_norms else 0)
+        if key in self._uses:
+            return
         try:
-            use = Use(name, module, geometry_of(module, *sizes))
+            self._uses[key] = Use(name, module, geometry_of(module, *sizes))
         except ValueError as wrong:  # what no geometry can say
             self.problems[name] = str(wrong)
             return
-        use = self.uses.setdefault((name, use.geometry), use)
-        self.makers[id(output)] = (weakref.ref(output), use)
+        if self.batch_norms and (not isinstance(module, nn.Linear) or output.ndim == 2):
+            self._makers[id(output)] = (weakref.ref(output), key)
 
     def _note_batch_norm(
         self, module: nn.Module, args: tuple[Any, ...], _output: Any
     ) -> None:
-        output, use = self.makers.get(id(args[0]), (lambda: None, None))
-        if use is None or output() is not args[0]:
-            return
-        folded = Use(use.name, use.module, use.geometry, (self.names[module], module))
-        self.uses.pop((use.name, use.geometry), None)
-        self.uses[use.name, use.geometry, folded.batch_norm] = folded
+        output, key = self._makers.get(id(args[0]), (lambda: None, None))
+        if key is not None and output() is args[0] and module.running_var is not None:
+            norm = (self.names[module], module)
+            self._uses[key] = replace(self._uses[key], batch_norm=norm)
 
 
-def run(model: nn.Module, example: Any) -> None:
-    """Call the model on an example: a dict of keywords, a tuple of inputs, or one."""
+def run(model: nn.Module, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+    """Call the model, and leave it as it was."""
     with undisturbed(model):
-        if isinstance(example, dict):
-            model(**example)
-        elif isinstance(example, (tuple, list)):
-            model(*example)
-        else:
-            model(example)
+        model(*args, **keywords)
 
 
 @contextmanager

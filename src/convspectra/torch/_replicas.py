@@ -49,6 +49,8 @@ def replicas_of(model: nn.Module, group: Any = None) -> Replicas:
     """The processes of a group, or those that a model says it is on."""
     if group is not None:
         return Replicas(group)
+    if isinstance(model, torch._dynamo.OptimizedModule):
+        model = model._orig_mod
     if isinstance(model, DistributedDataParallel):
         return Replicas(model.process_group)
     for parameter in model.parameters():

@@ -94,7 +94,7 @@ class SpectralClip:
         self.seconds, self._earlier = 0.0, 0.0
         self._since: float | None = None
         self._inside: dict[int, Inside] = {}
-        self._handles: list[Any] = []
+        self._handles: list[tuple[Any, Any]] = []
         self._targets: list[Target] = []
         self._skipped: dict[str, str] = {}
         self._watch = Watch(model) if example is None else None
@@ -104,7 +104,8 @@ class SpectralClip:
     def attach(self, optimizer: torch.optim.Optimizer) -> "SpectralClip":
         """Count the steps of an optimizer from now on, and make a pass when it is due.
 
-        A step that a gradient scaler leaves out does not count.
+        A step that a gradient scaler leaves out does not count. The steps of several
+        optimizers add up.
         """
         plain: Any = optimizer
         while hasattr(plain, "optimizer"):  # what Accelerate and Lightning put around
@@ -115,13 +116,18 @@ class SpectralClip:
                 "The optimizer must hold parameters of the model, and holds none. Was "
                 "it made for another copy of the model?"
             )
+        if any(known is plain for known, _ in self._handles):
+            return self
         self._since = time.perf_counter() if self._since is None else self._since
-        self._handles.append(plain.register_step_post_hook(self._after_step))
+        handle = plain.register_step_post_hook(self._after_step)
+        self._handles.append((plain, handle))
+        if self._watch is not None and self._watch.recorder.is_closed:
+            self._watch = Watch(self.model)
         return self
 
     def detach(self) -> None:
         """Let go of the optimizers and of the model."""
-        for handle in self._handles:
+        for _, handle in self._handles:
             handle.remove()
         self._handles.clear()
         if self._watch is not None:

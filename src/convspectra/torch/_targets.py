@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from .._geometry import Geometry, positive
-from ._layers import Layers, recorded, uses_of, uses_on_any_size
+from ._layers import Layers, lazy_ones, recorded, uses_of, uses_on_any_size
 from ._modules import is_compiled, not_known, unwrapped
 from ._record import Recorder, Use
 
@@ -23,9 +23,20 @@ class Target:
     """A kernel to be bounded; tied ones count once, at all their geometries."""
 
     name: str
-    parameter: torch.Tensor
+    module: nn.Module
     max_norm: float
     geometries: list[Geometry] = field(default_factory=list)
+
+    @property
+    def parameter(self) -> torch.Tensor:
+        """The weight, which others may have put another tensor in place of."""
+        parameter = self.module._parameters.get("weight")
+        if parameter is None:
+            raise ValueError(
+                f"The weight of layer {self.name!r} must be a parameter, as it was, "
+                "and is none now. Begin anew after a parametrization was added."
+            )
+        return parameter
 
     @property
     def cost(self) -> float:
@@ -55,7 +66,7 @@ def targets_of(
         if not (parameter.requires_grad or frozen):
             skipped[use.name] = "its weight is frozen"
             continue
-        target = found.setdefault(parameter, Target(use.name, parameter, bound))
+        target = found.setdefault(parameter, Target(use.name, use.module, bound))
         target.max_norm = min(target.max_norm, bound)
         if use.geometry not in target.geometries:
             target.geometries.append(use.geometry)
@@ -81,8 +92,12 @@ def uses_in(model: nn.Module, example: Any) -> tuple[list[Use], dict[str, str]]:
     if isinstance(example, Layers):
         return list(example.uses), example.skipped
     if example is None:
-        return uses_on_any_size(model), dict(not_known(model))
-    uses, skipped = uses_of(model, example)
+        return uses_on_any_size(model), lazy_ones(model) | dict(not_known(model))
+    if isinstance(example, Mapping):
+        uses, skipped = uses_of(model, (), example)
+    else:
+        args = example if isinstance(example, (tuple, list)) else (example,)
+        uses, skipped = uses_of(model, tuple(args), {})
     return uses, skipped | dict(not_known(model))
 
 
@@ -99,25 +114,30 @@ class Watch:
         self.recorder = Recorder(self.model)
 
     def uses(self) -> tuple[list[Use], dict[str, str]]:
-        self.recorder.close()
         uses, skipped = recorded(self.model, self.recorder)
         if not uses:
             raise RuntimeError(
                 "The model must have run before its layers can be bounded, and has "
-                "not. Call it, or give an `example` of its input."
+                "not, or only as it was compiled. Call it, or give an `example` of its "
+                "input."
             )
+        self.recorder.close()
         return uses, skipped | dict(not_known(self.model))
 
 
 def _checked(max_norm: Bounds, names: Sequence[str]) -> Mapping[str, float | None]:
     bounds = max_norm if isinstance(max_norm, Mapping) else {"*": max_norm}
+    if not names:
+        raise ValueError(
+            "The model must have convolutions or Linear layers, and has none."
+        )
     for pattern, bound in bounds.items():
         if bound is not None:
             positive("max_norm", bound)
         if not any(fnmatchcase(name, pattern) for name in names):
             raise ValueError(
                 f"Every pattern of `max_norm` must match a layer, and {pattern!r} "
-                f"matches none of {', '.join(names) or 'no layers at all'}."
+                f"matches none of {', '.join(names)}."
             )
     return bounds
 
