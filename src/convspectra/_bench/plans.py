@@ -63,5 +63,5 @@ FULL = Plan(
     repeats=7,
     least_repeats=2,
     budget=5.0,
-    once_above=5.0,
+    once_above=20.0,
 )
