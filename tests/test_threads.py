@@ -64,3 +64,19 @@ def test_a_forked_process_has_threads_of_its_own(monkeypatch):
     assert queue.get(timeout=60) == 1000
     process.join(timeout=60)
     assert process.exitcode == 0
+
+
+def test_what_is_spread_out_within_a_portion_is_not_spread_out_further():
+    seen = []
+
+    def outer(start, stop):
+        here = threading.get_ident()
+        for _ in range(start, stop):
+            spread(lambda a, b: seen.append((a, b, threading.get_ident() == here)), 9)
+
+    spread(outer, 6)
+    assert seen == [(0, 9, True)] * 6
+    seen.clear()
+    spread(lambda a, b: seen.append((a, b)), 9)  # and afterwards it is again
+    assert sorted(a for a, _ in seen)[0] == 0
+    assert sum(b - a for a, b in seen) == 9

@@ -437,3 +437,25 @@ def test_a_penalty_keeps_the_norm_down():
         penalty(model, 0.3, found).backward()
         optimizer.step()
     assert max(itertools.islice(norms(model).values(), 5)) < 0.35
+
+
+def test_a_clip_measures_norms_only_when_they_are_asked_for(monkeypatch):
+    model = small()
+    calls, upper_end = [], _within.upper_end
+    monkeypatch.setattr(
+        _within, "upper_end", lambda *args: calls.append(1) or upper_end(*args)
+    )
+    before = norms(model)
+    bound = SpectralClip(model, 0.5, example=example())
+    change = bound.apply().changes[0]
+    with torch.no_grad():
+        model[0].weight *= 100  # norms are those of the pass all the same
+    assert not calls
+    assert before["0"] <= change.before <= 1.02 * before["0"]
+    assert len(calls) == 1
+    assert 0.5 < change.after < change.before
+    assert change.before == change.before
+    assert len(calls) == 2
+    quiet = SpectralClip(model, 1e6, example=example())
+    first, second = quiet.apply().changes[0], quiet.apply().changes[0]
+    assert first.before == first.after == second.after

@@ -2,9 +2,11 @@
 
 import functools
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+_here = threading.local()
 PORTIONS = 4  # per core, so that a slow one does not keep the others waiting
 
 
@@ -12,16 +14,24 @@ def spread(work: Callable[[int, int], None], count: int, *, least: int = 1) -> N
     """Call work(start, stop) for portions of range(count), multiples of `least` long.
 
     The order is not defined, and portions run at the same time: each may only write
-    what belongs to its own part of the range.
+    what belongs to its own part of the range. What is spread out within a portion is
+    not spread out further.
     """
+    if getattr(_here, "is_in_portion", False):
+        work(0, count)
+        return
     units = -(-count // least)
     portions = min(PORTIONS * cores(), units) if cores() > 1 else 1
     ends = [units * i // portions * least for i in range(portions)] + [count]
     todo = iter(range(portions))
 
     def some() -> None:
-        for i in todo:
-            work(ends[i], ends[i + 1])
+        _here.is_in_portion = True
+        try:
+            for i in todo:
+                work(ends[i], ends[i + 1])
+        finally:
+            _here.is_in_portion = False
 
     others = [_pool().submit(some) for _ in range(min(cores(), portions) - 1)]
     try:

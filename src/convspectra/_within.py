@@ -6,9 +6,8 @@ of the torus on which it clips.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
-from ._array import Array, looking_at_numbers
+from ._array import Array, looking_at_numbers, namespace
 from ._geometry import Geometry
 from ._norm import upper_end
 from ._project import clip, closeness, nearest_inside, scaled_inside, stand_in
@@ -21,11 +20,14 @@ REPORTED = 1e-2  # how well norms are known that no decision rests on
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Within:
-    """A kernel brought inside, None if it was, and its norms before and after."""
+    """A kernel brought inside, None if it was, and its norms before and after.
+
+    A clip needs no norms, and has none here.
+    """
 
     weight: Array | None
-    before: float
-    after: float
+    before: float | None
+    after: float | None
 
 
 def within(
@@ -35,23 +37,39 @@ def within(
 
     After "project" and "scale" it certainly is; after "clip" it is nearer.
     """
-    stencils = [_stencil(weight, geometry, method) for geometry in geometries]
-    rtol = REPORTED if method == "clip" else 0.0
-    before = _largest(weight, stencils, rtol)
+    if method == "clip":
+        clipped = weight
+        for geometry in geometries:
+            clipped = clip(clipped, geometry, max_norm)
+        same = bool(namespace(weight).all(clipped == weight))
+        return Within(None if same else clipped, None, None)
+    before = norm_of(weight, geometries, method)
     if before <= max_norm:
         return Within(None, before, before)
-    if method == "clip":
-        for geometry in geometries:
-            weight = clip(weight, geometry, max_norm)
-    else:
-        move = _nearest if method == "project" else _scaled
+    stencils = [stencil_of(weight, geometry) for geometry in geometries]
+    move = _nearest if method == "project" else scaled_inside
+    for stencil in stencils:
+        weight = _moved(weight, move, stencil, max_norm)
+    if len(stencils) > 1:  # what is right for one may be too large for another
         for stencil in stencils:
-            weight = _on_numbers(partial(move, stencil=stencil, most=max_norm), weight)
-        if len(stencils) > 1:  # what is right for one may be too large for another
-            for stencil in stencils:
-                scale = partial(_scaled, stencil=stencil, most=max_norm)
-                weight = _on_numbers(scale, weight)
-    return Within(weight, before, _largest(weight, stencils, rtol))
+            weight = _moved(weight, scaled_inside, stencil, max_norm)
+    return Within(weight, before, norm_of(weight, geometries, method))
+
+
+def norm_of(weight: Array, geometries: list[Geometry], method: str) -> float:
+    """The largest norm at these geometries, certified from above.
+
+    For clips roughly, and that of the tori on which they clip.
+    """
+    stencils = [stencil_of(weight, geometry) for geometry in geometries]
+    if method == "clip":
+        stencils = [stand_in(s, geometry) for s, geometry in zip(stencils, geometries)]
+
+    def largest(plain: Array) -> tuple[float]:
+        rough = REPORTED if method == "clip" else 0.0
+        return (max(upper_end(plain, s, rough or closeness(s)) for s in stencils),)
+
+    return float(looking_at_numbers(largest, weight, arrays=0, scalars=(1,))[0])
 
 
 def most_of_change(weight: Array, geometry: Geometry) -> float:
@@ -64,27 +82,19 @@ def most_of_change(weight: Array, geometry: Geometry) -> float:
     return embedding(stencil)[1] * stencil.taps**0.5
 
 
-def _stencil(weight: Array, geometry: Geometry, method: str) -> Stencil:
-    stencil = stencil_of(weight, geometry)
-    return stand_in(stencil, geometry) if method == "clip" else stencil
-
-
-def _largest(weight: Array, stencils: list[Stencil], rtol: float) -> float:
-    def largest(plain: Array) -> tuple[float]:
-        return (max(upper_end(plain, s, rtol or closeness(s)) for s in stencils),)
-
-    return float(looking_at_numbers(largest, weight, arrays=0, scalars=(1,))[0])
-
-
-def _on_numbers(move: Callable[[Array], Array], weight: Array) -> Array:
-    return looking_at_numbers(lambda plain: (move(plain),), weight, arrays=1)[0]
+def _moved(
+    weight: Array,
+    move: Callable[[Array, Stencil, float], Array],
+    stencil: Stencil,
+    most: float,
+) -> Array:
+    found = looking_at_numbers(
+        lambda plain: (move(plain, stencil, most),), weight, arrays=1
+    )
+    return found[0]
 
 
 def _nearest(weight: Array, stencil: Stencil, most: float) -> Array:
     if upper_end(weight, stencil, closeness(stencil)) <= most:
         return weight
     return nearest_inside(weight, stencil, most, PROJECT_RTOL)[0]
-
-
-def _scaled(weight: Array, stencil: Stencil, most: float) -> Array:
-    return scaled_inside(weight, stencil, most)

@@ -1,32 +1,52 @@
 """One pass over the kernels of a model that brings each of them inside its bound."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import torch
 
+from .._array import one_thread
 from .._report import aligned, cell
-from .._within import Within, most_of_change, within
+from .._threads import spread
+from .._within import Within, most_of_change, norm_of, within
 from ._modules import as_kernel, whole
 from ._replicas import Replicas, write
 from ._targets import Target
 
 ROUNDING = 1.001  # for a norm in single precision
+Norm = float | Callable[[], float]
 NEAR = 1.05  # how far above the last norm a bound on the present one may be
 
 
-@dataclass(frozen=True, slots=True)
 class Change:
     """What a pass did to one layer: norms before and after, each certified from above.
 
-    That of a kernel that has hardly moved since it was measured may be 5 % too high.
+    Those of a clip are measured, to a hundredth, when they are first asked for. That of
+    a kernel that has hardly moved since it was measured may be 5 % too high.
+
+    Attributes
+    ----------
+    name : str
+    before, after : float
+    max_norm : float
     """
 
-    name: str
-    before: float
-    after: float
-    max_norm: float
+    def __init__(self, name: str, before: Norm, after: Norm, max_norm: float) -> None:
+        self.name, self.max_norm = name, max_norm
+        self._before, self._after = before, after
+
+    @cached_property
+    def before(self) -> float:
+        return self._before() if callable(self._before) else self._before
+
+    @cached_property
+    def after(self) -> float:
+        return self._after() if callable(self._after) else self._after
+
+    def __repr__(self) -> str:
+        return f"Change({self.name!r}, {self.before}, {self.after}, {self.max_norm})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +78,23 @@ class Pass:
 
 @dataclass(slots=True, eq=False)
 class Inside:
-    """A kernel that was certainly inside its bound, and its norm then."""
+    """A kernel that was inside its bound, and its norm then, unless it was clipped."""
 
     kernel: torch.Tensor
-    norm: float
+    norm: float | None
 
-    def norm_now(self, kernel: torch.Tensor, target: Target) -> float:
-        """What the norm is at most, by how far the kernel has moved since."""
+    def still(self, kernel: torch.Tensor, target: Target) -> Within | None:
+        """What a pass would find, if the kernel has hardly moved and is inside."""
+        if self.norm is None:
+            return (
+                Within(None, None, None) if torch.equal(kernel, self.kernel) else None
+            )
         wide = torch.promote_types(kernel.dtype, torch.float32)
         moved = torch.linalg.vector_norm(kernel.to(wide) - self.kernel.to(wide))
         reach = max(most_of_change(kernel, g) for g in target.geometries)
-        return self.norm + ROUNDING * reach * float(moved)
+        norm = self.norm + ROUNDING * reach * float(moved)
+        inside = norm <= min(target.max_norm, self.norm * NEAR)
+        return Within(None, norm, norm) if inside else None
 
 
 @torch.no_grad()
@@ -85,31 +111,66 @@ def bring_inside(
     """
     start = time.perf_counter()
     owners = replicas.owners([target.cost for target in targets])
-    made: dict[int, Within] = {}
-    news: dict[int, tuple[float, float, bool]] = {}
-    wrong: dict[int, str] = {}
+    kernels = {}
     for number, (target, owner) in enumerate(zip(targets, owners)):
         kernel = as_kernel(whole(target.parameter.detach()))
-        if owner != replicas.rank:
-            continue
+        if owner == replicas.rank:
+            kernels[number] = kernel
+    made: dict[int, Within] = {}
+    wrong: dict[int, str] = {}
+
+    def bring(number: int) -> None:
+        target = targets[number]
         try:
-            found = _found(kernel, target, method, inside, number)
+            made[number] = _found(kernels[number], target, method, inside, number)
         except (ValueError, TypeError) as error:
             wrong[number] = f"Layer {target.name!r}: {error}"
-            continue
-        made[number] = found
-        news[number] = found.before, found.after, found.weight is not None
+
+    _each(bring, sorted(kernels, key=lambda i: -targets[i].cost), kernels)
     if wrong := replicas.gathered(wrong):  # on all, so that none is left waiting
         raise ValueError("\n".join(wrong.values()))
-    news = replicas.gathered(news)
-    changes = []
-    for number, target in enumerate(targets):
-        before, after, changed = news[number]
-        if changed:
-            mine = made[number].weight if number in made else None
-            _exchange(target, mine, owners[number], replicas)
-        changes.append(Change(target.name, before, after, target.max_norm))
+    norms = {i: _norms(kernels[i], targets[i], method, made[i]) for i in made}
+    if replicas.size > 1:
+        norms = replicas.gathered({i: [n() for n in both] for i, both in norms.items()})
+    changed = replicas.gathered({i: f.weight is not None for i, f in made.items()})
+    for number in sorted(number for number in changed if changed[number]):
+        mine = made[number].weight if number in made else None
+        _exchange(targets[number], mine, owners[number], replicas)
+    changes = [
+        Change(target.name, norms[number][0], norms[number][1], target.max_norm)
+        for number, target in enumerate(targets)
+    ]
     return Pass(tuple(changes), skipped, time.perf_counter() - start)
+
+
+def _norms(
+    kernel: torch.Tensor, target: Target, method: str, found: Within
+) -> list[Callable[[], float]]:
+    """What gives the norms of a kernel before and after."""
+    if found.before is not None and found.after is not None:
+        return [partial(float, found.before), partial(float, found.after)]
+    before = partial(norm_of, kernel.clone(), target.geometries, method)
+    if found.weight is None:
+        return [before, before]
+    return [before, partial(norm_of, found.weight, target.geometries, method)]
+
+
+def _each(
+    bring: Callable[[int], None],
+    numbers: list[int],
+    kernels: dict[int, torch.Tensor],
+) -> None:
+    """Layer by layer over the cores: each alone has less to share out."""
+
+    def some(start: int, stop: int) -> None:
+        for number in numbers[start:stop]:
+            bring(number)
+
+    if any(kernel.device.type != "cpu" for kernel in kernels.values()):
+        some(0, len(numbers))
+    elif numbers:
+        with one_thread(kernels[numbers[0]]):
+            spread(some, len(numbers))
 
 
 def _found(
@@ -121,13 +182,12 @@ def _found(
 ) -> Within:
     """The kernel brought inside, unless it is known to be there."""
     if number in inside:
-        known = inside[number].norm
-        norm = inside[number].norm_now(kernel, target)
-        if norm <= min(target.max_norm, known * NEAR):
-            return Within(None, norm, norm)
+        known = inside[number].still(kernel, target)
+        if known is not None:
+            return known
     found = within(kernel, target.geometries, target.max_norm, method)
     inside.pop(number, None)
-    if found.after <= target.max_norm:
+    if found.weight is None or method != "clip":
         kernel = kernel if found.weight is None else found.weight
         inside[number] = Inside(kernel.clone(), found.after)
     return found

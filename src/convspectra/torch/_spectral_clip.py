@@ -141,6 +141,7 @@ class SpectralClip:
 
     def apply(self) -> Pass:
         """Make a pass now: every layer is brought inside its bound."""
+        start = time.perf_counter()
         if self._watch is not None:
             self._settle(*self._watch.uses())
             self._watch = None
@@ -148,10 +149,10 @@ class SpectralClip:
         self.last = bring_inside(
             self._targets, self.method, replicas, self._inside, self._skipped
         )
-        self.seconds += self.last.seconds
         self.passes += 1
         if self.log is not None and replicas.rank == 0:
             self._tell(self.log, self.last)
+        self.seconds += time.perf_counter() - start
         return self.last
 
     @property
