@@ -170,6 +170,18 @@ def test_clips_come_from(shape, taken, dtype, calls, monkeypatch, rng):
     assert set(seen) == {taken}
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_last_vector_that_is_nearly_empty_goes_to_lapack(dtype, calls, rng):
+    seen = calls((_lane_excess, "excess"), (_project, "eigh"))
+    weight = kernel(rng, 66, 66, 1, 2, dtype=dtype)
+    geometry = Geometry(grid=(2, 32))  # 17 frequencies: 1 more than whole vectors
+    bound = 0.3 * float(singular_values(weight, geometry).max())
+    got = clip(weight, geometry, bound)
+    want = clipped_plainly(weight, (2, 32), bound)
+    np.testing.assert_allclose(got, want, atol=30 * np.finfo(dtype).eps * bound)
+    assert set(seen) == {"excess", "eigh"}
+
+
 def test_frequencies_below_the_bound_are_not_decomposed(calls, monkeypatch, rng):
     monkeypatch.setattr(_project, "LANES_SIDE", 128)
     seen = calls((_project, "eigh"))

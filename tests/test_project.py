@@ -15,6 +15,7 @@ from convspectra import (
     scale_to,
     singular_values,
 )
+from convspectra._within import within
 
 
 def distance(a, b):
@@ -295,3 +296,14 @@ def test_projecting_twice_is_projecting_once(shape, grid, part, seed):
     np.testing.assert_array_equal(
         project(once.weight, geometry, bound).weight, once.weight
     )
+
+
+@pytest.mark.parametrize("method", ["project", "scale"])
+def test_a_kernel_at_two_geometries_is_inside_at_both(method):
+    # Here the projection for the second alone leads out of the first again.
+    weight = np.random.default_rng(13).standard_normal((2, 2, 3))
+    geometries = [Geometry(4), Geometry(5, boundary="zeros", padding=1)]
+    bound = 0.3 * norm_by_matrix(weight, geometries[0])
+    found = within(weight, geometries, bound, method)
+    largest = max(norm_by_matrix(found.weight, g) for g in geometries)
+    assert largest <= found.after <= bound

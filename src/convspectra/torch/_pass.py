@@ -111,8 +111,8 @@ def bring_inside(
     """
     start = time.perf_counter()
     owners = replicas.owners([target.cost for target in targets])
-    kernels = {}
-    for number, (target, owner) in enumerate(zip(targets, owners)):
+    each, kernels = list(enumerate(targets)), {}
+    for (number, target), owner in zip(each, owners):
         kernel = as_kernel(whole(target.parameter.detach()))
         if owner == replicas.rank:
             kernels[number] = kernel
@@ -129,30 +129,29 @@ def bring_inside(
     _each(bring, sorted(kernels, key=lambda i: -targets[i].cost), kernels)
     if wrong := replicas.gathered(wrong):  # on all, so that none is left waiting
         raise ValueError("\n".join(wrong.values()))
-    norms = {i: _norms(kernels[i], targets[i], method, made[i]) for i in made}
+    changes = {i: _change(targets[i], kernels[i], method, made[i]) for i in made}
     if replicas.size > 1:
-        norms = replicas.gathered({i: [n() for n in both] for i, both in norms.items()})
+        norms = replicas.gathered({i: (c.before, c.after) for i, c in changes.items()})
+        changes = {
+            i: Change(t.name, norms[i][0], norms[i][1], t.max_norm) for i, t in each
+        }
     changed = replicas.gathered({i: f.weight is not None for i, f in made.items()})
     for number in sorted(number for number in changed if changed[number]):
         mine = made[number].weight if number in made else None
         _exchange(targets[number], mine, owners[number], replicas)
-    changes = [
-        Change(target.name, norms[number][0], norms[number][1], target.max_norm)
-        for number, target in enumerate(targets)
-    ]
-    return Pass(tuple(changes), skipped, time.perf_counter() - start)
+    in_order = tuple(changes[number] for number, _ in each)
+    return Pass(in_order, skipped, time.perf_counter() - start)
 
 
-def _norms(
-    kernel: torch.Tensor, target: Target, method: str, found: Within
-) -> list[Callable[[], float]]:
-    """What gives the norms of a kernel before and after."""
-    if found.before is not None and found.after is not None:
-        return [partial(float, found.before), partial(float, found.after)]
-    before = partial(norm_of, kernel.clone(), target.geometries, method)
-    if found.weight is None:
-        return [before, before]
-    return [before, partial(norm_of, found.weight, target.geometries, method)]
+def _change(target: Target, kernel: torch.Tensor, method: str, found: Within) -> Change:
+    """What was done to a kernel; norms that are not known wait to be asked for."""
+    before, after = found.before, found.after
+    if before is None or after is None:
+        before = partial(norm_of, kernel.clone(), target.geometries, method)
+        after = before
+        if found.weight is not None:
+            after = partial(norm_of, found.weight, target.geometries, method)
+    return Change(target.name, before, after, target.max_norm)
 
 
 def _each(

@@ -64,7 +64,8 @@ def penalty(
                 "parametrization, and is set by a hook. Use the functions of "
                 "torch.nn.utils.parametrizations instead."
             )
-        total = total.to(use.weight.device) + excess(use.weight, use.geometry, bound)
+        weight = use.weight  # once: a parametrization computes it
+        total = total.to(weight.device) + excess(weight, use.geometry, bound)
     return total
 
 

@@ -189,9 +189,8 @@ class SpectralClip:
         self._targets, self._skipped = targets, skipped | left
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        left_out = getattr(
-            optimizer, "found_inf", None
-        )  # fused steps see it themselves
+        # Steps that a gradient scaler leaves out do not come here, but for fused ones.
+        left_out = getattr(optimizer, "found_inf", None)
         if left_out is None or not float(left_out):
             self.step()
 
