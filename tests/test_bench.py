@@ -255,7 +255,7 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch):
 
     monkeypatch.setattr("convspectra._bench.contenders.import_module", without_jax)
     found, missing = installed()
-    assert missing == ("JAX",)
+    assert "JAX" in missing
     assert not any(one.name.endswith("JAX") for one in found)
     assert {one.name.rpartition(", ")[2] for one in found} <= set(MODULES)
 

@@ -9,6 +9,7 @@ from oracles import norm_by_matrix, tolerance, values_by_matrix
 from convspectra import (
     Geometry,
     _array,
+    _certify,
     _grams,
     _lane_excess,
     _lane_grams,
@@ -125,8 +126,9 @@ def test_large_kernels_are_transformed_axis_by_axis(shape, dtype, calls, rng):
     ],
 )
 def test_norms_come_from_these_grams(
-    shape, grid, stride, correlated, lanes, dtype, calls, rng
+    shape, grid, stride, correlated, lanes, dtype, calls, rng, monkeypatch
 ):
+    monkeypatch.setattr(_certify, "DECOMPOSED", 0)
     seen = calls(
         (_grams.GramSource, "_correlate"),
         (_lane_grams, "definite"),
@@ -141,6 +143,42 @@ def test_norms_come_from_these_grams(
     assert found.gap <= 1e-4
     assert ("_correlate" in seen) == correlated
     assert ("definite" in seen, "are_definite" in seen) == (lanes, not lanes)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((6, 5, 3, 3), {"grid": (6, 7)}),
+        ((5, 4, 1, 1), {"grid": (3, 3)}),  # one matrix
+        ((6, 3, 3, 3), {"grid": (8, 8), "stride": 2, "groups": 2}),
+        ((8, 1, 3), {"grid": 9, "groups": 8}),
+    ],
+)
+def test_norms_of_small_matrices_come_from_their_values(
+    shape, options, dtype, calls, rng
+):
+    seen = calls((_certify, "values_at"), (_certify, "GramSource"))
+    weight, geometry = kernel(rng, *shape, dtype=dtype), Geometry(**options)
+    found = operator_norm(weight, geometry)
+    want = values_by_matrix(weight, geometry)[0]
+    assert found.lower <= want * (1 + 1e-14)
+    assert found.upper >= want * (1 - 1e-14)
+    assert found.gap <= 1e-10
+    assert seen == ["values_at"] * 2  # in single precision, then in double
+
+
+def test_a_doubt_of_single_precision_is_settled_in_double(calls, rng):
+    seen = calls((_certify, "values_at"))
+    weight = kernel(rng, 4, 4, 1, 3)
+    weight[..., 1:] *= 1e-9  # all norms are the same, but for the last digits
+    geometry = Geometry(grid=(1, 64))
+    found = operator_norm(weight, geometry)
+    want = values_by_matrix(weight, geometry)[0]
+    assert found.lower <= want * (1 + 1e-14)
+    assert found.upper >= want * (1 - 1e-14)
+    assert found.gap <= 1e-11
+    assert len(seen) == 2
 
 
 def test_a_correlation_of_taps_that_cancel_is_not_relied_on(rng):

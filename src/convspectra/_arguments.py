@@ -23,8 +23,8 @@ exit codes: 0 done, 1 what --fail-above asks does not hold, 2 could not run.
 BENCH = """
 
 The layers of the paper's figure 1 and of ResNet-18 and ResNet-50, with random float32
-kernels, by convspectra, by the paper's lines in NumPy, torch and JAX, and by the full
-matrix, Gram iteration and power iteration. What fails its check is not timed. Ratios
+kernels, by convspectra, by the paper's lines in NumPy, torch, JAX and TensorFlow, and
+by the full matrix, Gram iteration and power iteration. What fails its check is not timed. Ratios
 are their seconds over ours. A run that was stopped goes on where it was, if nothing
 has changed. Exit code 1: an answer of ours has failed its check."""
 

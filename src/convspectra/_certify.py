@@ -15,7 +15,8 @@ So M is not in a box where |H(c)| is below M cos(e + delta) / cos(e). (Axes with
 points are not searched: for each of their points the same holds for the others.)
 
 Whether |H(c)| is below t is decided by one factorization: t^2 - H(c) H(c)^H has a
-Cholesky factor if and only if it is.
+Cholesky factor if and only if it is. Small matrices are not asked: their values are
+there in less time, in single precision first, and in double where that leaves a doubt.
 
 Taps come in double precision and near 1 in size, as `normalized` makes them.
 """
@@ -25,9 +26,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ._array import Array, adjoint, eigh, like, namespace, to_numpy
+from ._array import Array, adjoint, eigh, is_host, like, namespace, to_numpy
 from ._grams import Grams, GramSource
 from ._symbol import Taps, frequencies_of, phase_like, symbol
+from ._values import values_at
 
 TIGHT = 1e-9  # as close as ends are brought where that costs nothing
 ROUGH = 1e-3  # what is asked for no closer than this is not brought closer
@@ -36,6 +38,7 @@ BOXES = 10  # that a search begins with, about, per axis, degree and number of a
 COARSE = 4  # steps per degree at most of an axis whose points are looked at one by one
 FIRST_DELTA = 0.4  # of the boxes that a search begins with
 TURN = 2**40  # parts of a turn on the continuous torus
+DECOMPOSED = 64  # the side of matrices whose values take less than their certificates
 SMALL = 40  # the side of matrices that are decomposed in next to no time
 NEAR, NEARER = 1e-3, 1e-12  # how far from an eigenvalue matrices are inverted
 RAYLEIGH_STEPS = 3
@@ -68,6 +71,8 @@ def norm_on_torus(
     boxes = math.prod(max(1, BOXES * len(parts) * int(d)) for d in taps.degree)
     if math.prod(map(int, parts)) <= max(FEW, boxes):
         points = frequencies_of(taps.pattern, tuple(map(int, parts)), real=real).points
+        if is_host(taps.weight) and min(taps.block[1], taps.columns) <= DECOMPOSED:
+            return _by_values(taps, points, parts)
         boxes = np.concatenate([points, np.ones_like(points)], axis=1)
         return _Search(taps, parts, boxes, rtol if rtol >= ROUGH else TIGHT).run()
     half_step = np.pi / 2 * float(np.sum(taps.degree / parts, where=_fine(taps, parts)))
@@ -87,6 +92,28 @@ def norm_on_any_torus(taps: Taps, *, real: bool, rtol: float) -> Peak:
     return replace(peak, turns=peak.turns / common)
 
 
+def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
+    """The largest value there is: by single precision, then of what may be largest."""
+    for dtype in (np.complex64, np.complex128):
+        relative, absolute = _rounding(taps, float(np.finfo(dtype).eps) / 2)
+        rounded = replace(taps, weight=taps.weight.astype(dtype))
+        tops = values_at(rounded, points, parts)[..., 0].astype(np.float64)
+        top = float(tops.max())
+        loud = np.any(tops * (1 + 2 * relative) + 2 * absolute >= top, axis=1)
+        points, tops = points[loud], tops[loud]
+    number, group = np.unravel_index(np.argmax(tops), tops.shape)
+    matrix = _matrix(taps, points[number], int(group), parts)
+    left, right, norm = _top_vectors(matrix, top, exact=True)
+    return Peak(
+        lower=max(norm * (1 - relative) - absolute, 0.0),
+        upper=top * (1 + relative) + absolute,
+        turns=points[number] / parts,
+        group=int(group),
+        left=left,
+        right=right,
+    )
+
+
 class _Search:
     """A branch and bound over boxes of frequencies: rows of lows, then sizes."""
 
@@ -98,26 +125,16 @@ class _Search:
         rtol: float,
         half_step: float = 0.0,
     ) -> None:
-        xp = namespace(taps.weight)
-        self.taps, self.parts, self.boxes, self.half_step = (
-            taps,
-            parts,
-            boxes,
-            half_step,
-        )
+        self.taps, self.parts, self.boxes = taps, parts, boxes
+        self.half_step = half_step
         self.groups, out, _ = taps.block
         self.grams = GramSource(
             taps,
             frequencies=len(boxes),
             distinct=bool(np.all(taps.degree < parts)),
         )
-        side, other = self.grams.side, self.grams.other
-        # What phases, sums over taps and columns and the factorization may lose by
-        # rounding, relative to the norm and to the sum of the sizes of the taps.
-        terms = side + other + len(taps.shifts) + 20
-        self.relative = 8 * UNIT * terms * side + self.grams.lost(UNIT)
-        sums = xp.sum(xp.abs(taps.weight), axis=0)
-        self.absolute = 8 * UNIT * terms * math.sqrt(float(xp.sum(sums * sums)))
+        self.relative, self.absolute = _rounding(taps, UNIT)
+        self.relative += self.grams.lost(UNIT)
         self.slack = max(0.75 * rtol, 4 * self.relative)
         self.lower, self.level = 0.0, max(self.absolute, self.grams.floor)
         nothing = [like(self.taps.weight, np.zeros(n)) for n in (out, taps.columns)]
@@ -179,9 +196,7 @@ class _Search:
     def _rise(self, centers: np.ndarray, loudest: int, gain: float) -> None:
         """Raise both ends to the norm of one matrix, which is about `gain`."""
         number, group = divmod(loudest, self.groups)
-        center = centers[number : number + 1]
-        matrix = symbol(self.taps, phase_like(self.taps, center, self.parts))
-        matrix = to_numpy(matrix[0, group, ...])
+        matrix = _matrix(self.taps, centers[number], group, self.parts)
         gain = max(gain, self.level)  # which it was not certified to be below
         left, right, norm = _top_vectors(matrix, gain, exact=False)
         if norm <= self.lower:
@@ -191,7 +206,7 @@ class _Search:
         self.lower = norm
         self.level = max(self.level, self.lower * (1 + self.slack))
         vectors = [like(self.taps.weight, x) for x in (left, right)]
-        self.witness = (center[0], group, *vectors)
+        self.witness = (centers[number], group, *vectors)
 
     def _thresholds(self, delta: np.ndarray) -> np.ndarray:
         """How small the norm at the center must be, for all of the box to be below."""
@@ -207,6 +222,28 @@ class _Search:
         if len(some):
             found[some] = grams.below(which[some], limit[some] ** 2)
         return found
+
+
+def _rounding(taps: Taps, unit: float) -> tuple[float, float]:
+    """What phases, sums and decompositions may lose when numbers are rounded to `unit`.
+
+    The first is relative to the norm; the second comes from the sizes of the taps.
+    """
+    xp = namespace(taps.weight)
+    side, other = sorted((taps.block[1], taps.columns))
+    terms = side + other + len(taps.shifts) + 20
+    sums = xp.sum(xp.abs(taps.weight), axis=0)
+    size = math.sqrt(float(xp.sum(sums * sums)))
+    return 8 * unit * terms * side, 8 * unit * terms * size
+
+
+def _matrix(
+    taps: Taps, frequency: np.ndarray, group: int, parts: np.ndarray
+) -> np.ndarray:
+    """The matrix of one group at one frequency; real where that is."""
+    found = symbol(taps, phase_like(taps, frequency[None], parts))
+    found = to_numpy(found[0, group, ...])
+    return found if np.any(np.imag(found)) else np.real(found)
 
 
 def _fine(taps: Taps, parts: np.ndarray) -> np.ndarray:

@@ -21,22 +21,8 @@ from ._array import (
 from ._dense import DENSE_LIMIT, group_matrices, matrix_entries, matrix_shape
 from ._geometry import Geometry
 from ._stencil import Stencil, stencil_of
-from ._symbol import (
-    Frequencies,
-    PlanarTaps,
-    Taps,
-    block_size,
-    chunks,
-    frequencies_of,
-    phase_factors,
-    phase_like,
-    symbol,
-    taps_of,
-)
-from ._threads import spread
-
-LANES_SIDE = 128  # the largest matrices of which a vector's worth stays in the cache
-LEAST = 4  # matrices that are worth a vector
+from ._symbol import chunks, frequencies_of, phase_like, symbol, taps_of
+from ._values import values_at
 
 
 def singular_values(weight: Array, geometry: Geometry) -> Array:
@@ -119,15 +105,7 @@ def _on_host(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
     short = _compressed(double.astype(weight.dtype), stencil)
     taps = taps_of(short, replace(stencil, out=short.shape[0] // stencil.groups))
     kept = frequencies_of(taps.pattern, stencil.rows, real=not is_complex(weight))
-    groups, out, _ = taps.block
-    shape = (len(kept), groups, min(out, taps.columns))
-    values = np.empty(shape, taps.weight.real.dtype)
-    if len(kept) * groups >= LEAST and shape[-1] <= LANES_SIDE:
-        _of_many(taps, kept, values)
-    else:
-        for part in chunks(taps, len(kept)):
-            phase = phase_like(taps, kept.points[part], kept.parts)
-            values[part] = _one_by_one(symbol(taps, phase))
+    values = values_at(taps, kept.points, kept.parts)
     return _on_the_grid(values * values.dtype.type(scale), kept.place, stencil)
 
 
@@ -138,40 +116,6 @@ def _compressed(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
         return weight
     rows = weight.reshape(stencil.groups, stencil.out, reads)
     return np.reshape(np.linalg.qr(rows, mode="r"), (-1, *weight.shape[1:]))
-
-
-def _of_many(taps: Taps, kept: Frequencies, found: np.ndarray) -> None:
-    """Set `found` to the values of small matrices, in the lanes of vectors."""
-    from ._lane_values import values_of_many
-
-    planar, (_, groups, side) = PlanarTaps(taps), found.shape
-    phases = phase_factors(taps.shifts[planar.columns], kept.points, kept.parts)
-    size = block_size(taps.block[1] * taps.columns * groups)
-
-    def some(start: int, stop: int) -> None:
-        for first in range(start, stop, size):
-            part = slice(first, min(first + size, stop))
-            re, im = planar.symbol(phases[part], 1)
-            if re.shape[0] < re.shape[1]:
-                re, im = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (re, im))
-            values = np.empty((side, re.shape[2]), re.dtype)
-            values_of_many(re, im, values, 0, re.shape[2])
-            found[part] = values.T.reshape(-1, groups, side)
-
-    spread(some, len(phases), least=size)
-
-
-def _one_by_one(matrices: Array) -> np.ndarray:
-    """The values of large matrices, (frequencies, groups, rows, columns)."""
-    from ._lane_values import values_of_large
-
-    flat = matrices.reshape(-1, *matrices.shape[-2:])
-    if flat.shape[1] < flat.shape[2]:
-        flat = flat.swapaxes(1, 2)
-    re, im = np.ascontiguousarray(flat.real), np.ascontiguousarray(flat.imag)
-    found = np.empty((len(flat), flat.shape[2]), re.dtype)
-    spread(lambda start, stop: values_of_large(re, im, found, start, stop), len(flat))
-    return found.reshape(*matrices.shape[:2], -1)
 
 
 def _on_the_grid(values: Array, place: np.ndarray, stencil: Stencil) -> Array:

@@ -9,6 +9,7 @@ MODULES = {
     "NumPy": ("by_numpy", "ours"),
     "torch": ("by_torch",),
     "JAX": ("by_jax",),
+    "TensorFlow": ("by_tensorflow",),
 }
 PAPER, OURS = "paper, NumPy", "convspectra, NumPy"
 

@@ -21,6 +21,7 @@ STYLES = {
     "paper, NumPy": {"color": "black", "marker": "s"},
     "paper, torch": {"color": "#1d6fb8", "marker": "^"},
     "paper, JAX": {"color": "#2a9d8f", "marker": "v"},
+    "paper, TensorFlow": {"color": "#8a6d3b", "marker": "<"},
     "full matrix, NumPy": {"color": "0.55", "marker": "x"},
     "Gram iteration, torch": {"color": "#8f5fbf", "marker": "d", "linestyle": ":"},
     "power and QR, torch": {"color": "#d99a2b", "marker": "d", "linestyle": ":"},

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info
 
 import convspectra as cs
 
-PACKAGES = ("convspectra", "numpy", "torch", "jax", "jaxlib")
+PACKAGES = ("convspectra", "numpy", "torch", "jax", "jaxlib", "tensorflow")
 GEMM_SIZE, GEMM_ROUNDS = 1024, 5
 
 

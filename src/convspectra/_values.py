@@ -1,0 +1,68 @@
+"""The singular values of the matrices of many frequencies, by our own kernels."""
+
+import numpy as np
+
+from ._array import Array
+from ._symbol import (
+    PlanarTaps,
+    Taps,
+    block_size,
+    chunks,
+    phase_factors,
+    phase_like,
+    symbol,
+)
+from ._threads import spread
+
+LANES_SIDE = 128  # the largest matrices of which a vector's worth stays in the cache
+LEAST = 4  # matrices that are worth a vector
+
+
+def values_at(taps: Taps, frequencies: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """The values of NumPy's `taps`, in their precision: (frequencies, groups, side)."""
+    groups, out, _ = taps.block
+    shape = (len(frequencies), groups, min(out, taps.columns))
+    values = np.empty(shape, taps.weight.real.dtype)
+    if len(frequencies) * groups >= LEAST and shape[-1] <= LANES_SIDE:
+        _of_many(taps, frequencies, parts, values)
+    else:
+        for part in chunks(taps, len(frequencies)):
+            phase = phase_like(taps, frequencies[part], parts)
+            values[part] = _one_by_one(symbol(taps, phase))
+    return values
+
+
+def _of_many(
+    taps: Taps, frequencies: np.ndarray, parts: np.ndarray, found: np.ndarray
+) -> None:
+    """Set `found` to the values of small matrices, in the lanes of vectors."""
+    from ._lane_values import values_of_many
+
+    planar, (_, groups, side) = PlanarTaps(taps), found.shape
+    phases = phase_factors(taps.shifts[planar.columns], frequencies, parts)
+    size = block_size(taps.block[1] * taps.columns * groups)
+
+    def some(start: int, stop: int) -> None:
+        for first in range(start, stop, size):
+            part = slice(first, min(first + size, stop))
+            re, im = planar.symbol(phases[part], 1)
+            if re.shape[0] < re.shape[1]:
+                re, im = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (re, im))
+            values = np.empty((side, re.shape[2]), re.dtype)
+            values_of_many(re, im, values, 0, re.shape[2])
+            found[part] = values.T.reshape(-1, groups, side)
+
+    spread(some, len(phases), least=size)
+
+
+def _one_by_one(matrices: Array) -> np.ndarray:
+    """The values of large matrices, (frequencies, groups, rows, columns)."""
+    from ._lane_values import values_of_large
+
+    flat = matrices.reshape(-1, *matrices.shape[-2:])
+    if flat.shape[1] < flat.shape[2]:
+        flat = flat.swapaxes(1, 2)
+    re, im = np.ascontiguousarray(flat.real), np.ascontiguousarray(flat.imag)
+    found = np.empty((len(flat), flat.shape[2]), re.dtype)
+    spread(lambda start, stop: values_of_large(re, im, found, start, stop), len(flat))
+    return found.reshape(*matrices.shape[:2], -1)
