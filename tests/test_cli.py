@@ -15,8 +15,7 @@ import safetensors.numpy
 from oracles import norm_by_matrix, tolerance, values_by_matrix
 
 import convspectra._render
-from convspectra import Geometry, Layer, clip, dense_matrix, project, spectra
-from convspectra._demo import demo_layers
+from convspectra import Geometry, clip, dense_matrix, project
 from convspectra.baselines import fantastic_four
 from convspectra.cli import main, run
 
@@ -158,8 +157,8 @@ def test_values_as_a_table(capsys, model):
     heading, *lines = out.splitlines()
     assert heading.split()[:2] == ["kernel", "shape"]
     assert [line.split()[0] for line in lines] == ["conv1.weight", "conv2.weight"]
-    assert "skipped (has fewer than 3 axes): 'conv1.bias'." in err
-    assert "skipped (holds int64, not floating point): 'steps'." in err
+    assert "Skipped (has fewer than 3 axes): 'conv1.bias'." in err
+    assert "Skipped (holds int64, not floating point): 'steps'." in err
 
 
 def test_skipped_arrays_are_in_the_document(capsys, model):
@@ -179,7 +178,7 @@ def test_norm_without_a_grid_holds_for_every_size(capsys, kernel):
     assert main(["norm", "k.npy", "--grid", "none"]) == 0
     out, err = capsys.readouterr()
     assert "every size" in out
-    assert "hold for every input size" in err
+    assert "hold for every size" in err
 
 
 def test_rtol_sets_how_close_the_ends_are(capsys, kernel):
@@ -315,7 +314,7 @@ def test_a_key_may_look_like_a_pattern(capsys, rng):
             "conv9",
             "`--key` must name an array of the file, got 'conv9'. There are: conv1",
         ),
-        ("*.bias", "got none: conv1.bias has fewer than 3 axes."),
+        ("*.bias", "got none: 'conv1.bias' has fewer than 3 axes."),
     ],
 )
 def test_keys_that_do_not_fit_are_refused(capsys, model, key, message):
@@ -383,7 +382,7 @@ BAD_OPTIONS = {
     "norm k.npy --grid abc": "argument --grid: must be a whole number",
     "norm k.npy --grid 4.5": "must be a whole number",
     "norm k.npy --grid 4x4x4": "one entry per axis of the kernel, got 3",
-    "norm k.npy --grid 4 --groups 2": "`groups` must divide the out channels",
+    "norm k.npy --grid 4 --groups 2": "has 3 channels, which 2 groups do not divide",
     "norm k.npy --grid 4 --groups 0": "`groups` must be at least 1, got 0",
     "norm k.npy --grid 4 --padding=-1": "`padding` must be at least 0, got -1",
     "norm k.npy --grid 4 --padding 1:2:3": "must be same, valid, a number",
@@ -394,7 +393,7 @@ BAD_OPTIONS = {
     "norm k.npy --rtol 0": "`rtol` must be between 0 and 1, got 0.0",
     "norm k.npy --fail-above nan": "must be a finite number, got 'nan'",
     "norm k.npy --fail-above high": "must be a finite number, got 'high'",
-    "values k.npy": "the following arguments are required: --grid",
+    "values k.npy": "A grid is needed here, got grid None",
     "values k.npy --grid none": "must be a whole number",
     "values k.npy --grid 4 -o v.npy": "must end in .npz, got 'v.npy'",
     "compare k.npy --grid none": "must be a whole number",
@@ -405,7 +404,6 @@ BAD_OPTIONS = {
     "clip k.npy --grid 4 --max-norm 1 --rounds 0 -o new.npy": "`rounds` must be at",
     "clip k.npy --grid 4 --max-norm 1 --min-norm 2 -o new.npy": "`min_norm` must be",
     "clip k.npy --grid 4 --max-norm 1 -o new.npz": "must end in .npy, got 'new.npz'",
-    "project k.npy --max-norm 1 -o new.npy": "arguments are required: --grid",
     "project k.npy --grid 4 --max-norm=inf -o new.npy": "`max_norm` must be a",
     "project k.npy --grid 4 --max-norm 1 -o k.npy/new.npy": "in a folder that exists",
     "project k.npy --grid 4 --max-norm 1 -o no/new.npy": "in a folder that exists",
@@ -413,9 +411,11 @@ BAD_OPTIONS = {
     "norm missing.npy": "missing.npy: No such file or directory.",
     "norm k.npy/k.npy": "Not a directory.",
     "norm dir.npy": "must come from a regular file",
-    "norm model.pt": "must end in .npy, .npz, .safetensors, got .pt",
-    "demo -o demo.txt": "must end in .png or .pdf or .svg, got 'demo.txt'",
-    "demo -o no/demo.png": "in a folder that exists",
+    "norm model.txt": "must be in a file that ends in .npy, .npz, .safetensors, .onnx",
+    "report model.txt": "model.txt: A network must be in a file that ends in",
+    "report k.npy --shard 3/2": "must be like 3/16, the third of sixteen, got '3/2'",
+    "report k.npy -o k.npy": "The output must be a folder, got 'k.npy'",
+    "diff k.npy missing.npy": "missing.npy: ",
     "": "the following arguments are required: COMMAND",
     "nonsense": "invalid choice: 'nonsense'",
 }
@@ -424,7 +424,7 @@ BAD_OPTIONS = {
 @pytest.mark.parametrize("line", BAD_OPTIONS)
 def test_bad_options_are_refused(capsys, here, kernel, line):
     (here / "dir.npy").mkdir()
-    (here / "model.pt").touch()
+    (here / "model.txt").touch()
     before = sorted(here.iterdir())
     assert BAD_OPTIONS[line] in refuse(capsys, *line.split())
     assert sorted(here.iterdir()) == before
@@ -468,7 +468,7 @@ def test_too_little_memory_is_said(capsys, kernel, monkeypatch):
     def exhausted(*_):
         raise MemoryError
 
-    monkeypatch.setattr("convspectra.cli.operator_norm", exhausted)
+    monkeypatch.setattr("convspectra._commands.kernels.operator_norm", exhausted)
     assert "The memory must suffice" in refuse(capsys, "norm", "k.npy")
 
 
@@ -476,13 +476,13 @@ def test_an_interrupt_has_its_own_code(capsys, kernel, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("convspectra.cli.operator_norm", interrupted)
+    monkeypatch.setattr("convspectra._commands.kernels.operator_norm", interrupted)
     assert main(["norm", "k.npy"]) == 130
     assert capsys.readouterr().err.endswith("interrupted.\n")
 
 
 @pytest.mark.parametrize(
-    "command", ["values", "norm", "clip", "project", "compare", "demo"]
+    "command", ["report", "diff", "values", "norm", "clip", "project", "compare"]
 )
 def test_help_teaches_by_example(capsys, command):
     assert main([command, "--help"]) == 0
@@ -541,43 +541,7 @@ def test_damaged_files_end_in_words(capsys, here, rng, suffix):
     assert codes == {0, 2}
 
 
-# Demo, terminals, processes
-
-
-@pytest.mark.parametrize(
-    "layers", [slice(5, 8), pytest.param(slice(None), marks=pytest.mark.slow)]
-)
-def test_demo_shows_the_network_and_a_picture(capsys, here, monkeypatch, layers):
-    shown = demo_layers()[layers]
-    monkeypatch.setattr("convspectra.cli.demo_layers", lambda: shown)
-    rows = ask(capsys, "demo")["kernels"]
-    assert [row["name"] for row in rows] == [layer.name for layer in shown]
-    assert {row["values_of"] for row in rows} <= {"layer", "torus"}
-    picture = (here / "convspectra-demo.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
-    assert [path.name for path in here.iterdir()] == ["convspectra-demo.png"]
-
-
-def test_demo_without_matplotlib_still_has_the_table(capsys, here, monkeypatch):
-    layer = Layer("only", np.ones((1, 1, 3)), Geometry(grid=4))
-    monkeypatch.setattr("convspectra.cli.demo_layers", lambda: [layer])
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "convspectra.plot", raising=False)
-    monkeypatch.delattr("convspectra.plot", raising=False)
-    assert main(["demo"]) == 0
-    out, err = capsys.readouterr()
-    assert out.splitlines() == str(spectra([layer])).splitlines()
-    assert "no picture: `matplotlib` must be installed" in err
-    assert "pip install convspectra[plot]" in err
-    assert not list(here.iterdir())
-
-
-@pytest.mark.parametrize("suffix", ["pdf", "svg"])
-def test_demo_draws_other_formats(here, monkeypatch, suffix):
-    layer = Layer("only", np.ones((1, 1, 3)), Geometry(grid=4))
-    monkeypatch.setattr("convspectra.cli.demo_layers", lambda: [layer])
-    assert main(["demo", "-o", f"d.{suffix}"]) == 0
-    assert (here / f"d.{suffix}").read_bytes()[:4] in (b"%PDF", b"<?xm")
+# Terminals, processes
 
 
 def test_a_terminal_gets_a_table_of_rich_and_a_pipe_plain_text(
@@ -667,7 +631,7 @@ def test_kernels_that_the_options_are_not_for_are_skipped_with_the_reason(
     found = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in found["kernels"]] == ["flat"]
     reasons = {row["name"]: row["reason"] for row in found["skipped"]}
-    assert "a kernel with 1 axes" in reasons["line"]
+    assert "for a kernel with 1" in reasons["line"]
     assert "3 channels, which 2 groups do not divide" in reasons["odd"]
     assert main([*command, "--key", "line"]) == 2
     assert "for a kernel with 1" in capsys.readouterr().err

@@ -45,6 +45,51 @@ def test_a_report_has_a_line_per_layer_from_first_to_last(ax, rng):
     assert ax.get_ylabel() == "singular value of the layer or its torus"
 
 
+@pytest.mark.parametrize("ratio", [False, True])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_ratios_and_shares_of_the_rank(ratio, normalized, ax, rng):
+    report = spectra([Layer(case, *make(case, rng)) for case in ("plain", "dilated")])
+    plot.draw_report(report, ax, ratio=ratio, normalized=normalized)
+    for line, layer in zip(ax.get_lines(), report.layers, strict=True):
+        want = descending(layer.values)
+        x = np.linspace(0, 1, want.size) if normalized else np.arange(want.size)
+        np.testing.assert_array_equal(line.get_xdata(), x)
+        want = want / want[0] if ratio else want
+        np.testing.assert_array_equal(line.get_ydata(), want)
+
+
+def test_a_heat_map_has_frequency_zero_in_the_middle(ax, rng):
+    weight = np.ones((1, 1, 3, 3)) / 9  # lets the mean pass, and little else
+    (spectrum,) = spectra([Layer("blur", weight, Geometry(grid=(6, 9)))]).layers
+    plot.draw_heat_map(spectrum, ax)
+    (image,) = ax.get_images()
+    shown = image.get_array()
+    row, column = np.unravel_index(np.argmax(shown), shown.shape)
+    assert shown.max() == pytest.approx(1)
+    left, right, bottom, top = image.get_extent()
+    assert left + (column + 0.5) * (right - left) / 9 == pytest.approx(0)
+    assert bottom + (row + 0.5) * (top - bottom) / 6 == pytest.approx(0)
+    line = spectra([Layer("line", np.ones((1, 1, 3)), Geometry(grid=4))]).layers[0]
+    with pytest.raises(ValueError, match="two axes and a grid, got 'line' with 1 axes"):
+        plot.draw_heat_map(line, ax)
+
+
+def test_a_witness_is_drawn_by_its_strongest_channel(ax, rng):
+    image = rng.standard_normal((3, 4, 5)) * np.array([1, 5, 2])[:, None, None]
+    plot.draw_witness(image, ax)
+    (drawn,) = ax.get_images()
+    np.testing.assert_array_equal(drawn.get_array(), image[1])
+    assert "channel 1 of 3" in ax.get_title()
+
+
+def test_trajectories_have_a_line_per_layer_with_gaps(ax):
+    ends = {"a": {"lower": [1.0, 2.0], "upper": [1.5, None]}}
+    plot.draw_trajectories({"checkpoints": ["s1", "s2"], "layers": ends}, ax)
+    (line,) = ax.get_lines()
+    np.testing.assert_array_equal(line.get_ydata(), [1.5, np.nan])
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["s1", "s2"]
+
+
 def test_values_of_a_torus_are_labeled_so(ax, rng):
     report = spectra([Layer("zeros", *make("zeros", rng))])
     plot.draw_report(report, ax)

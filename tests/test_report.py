@@ -1,6 +1,7 @@
 """Reports: numbers against the dense matrix, rows for JSON, and the plain table."""
 
 import json
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -15,8 +16,7 @@ from oracles import (
 )
 
 from convspectra import Geometry, Layer, Report, spectra
-from convspectra._demo import demo_layers
-from convspectra._report import aligned, cell
+from convspectra._text import aligned, cell, tree
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -68,7 +68,7 @@ def test_the_table_says_whose_values_these_are(rng):
     exact = Layer("exact", *make("plain", rng))
     approximate = Layer("approximate", *make("zeros", rng))
     lines = str(spectra([exact, approximate])).splitlines()
-    assert [line.split()[3] for line in lines[1:3]] == ["layer", "torus"]
+    assert [line.split()[-2] for line in lines[1:3]] == ["layer", "torus"]
     assert "approximation" in lines[-1]
     assert "approximation" not in str(spectra([exact]))
     assert len({len(line) for line in lines[:3]}) == 1
@@ -90,10 +90,81 @@ def test_layers_are_taken_one_at_a_time(rng):
     assert [layer.name for layer in spectra(layers()).layers] == alive
 
 
-def test_a_layer_without_a_grid_is_refused(rng):
-    layer = Layer("k", rng.standard_normal((2, 2, 3)), Geometry(grid=None))
-    with pytest.raises(ValueError, match="A grid is needed here"):
-        spectra([layer])
+def test_a_layer_without_a_grid_has_a_norm_for_every_size_and_no_values(rng):
+    weight = rng.standard_normal((2, 2, 3))
+    report = spectra([Layer("k", weight, Geometry(grid=None, boundary="zeros"))])
+    (found,) = report.layers
+    assert (found.values, found.sorted_values().size) == (None, 0)
+    for n in (3, 8, 30):
+        geometry = Geometry(grid=n, boundary="zeros")
+        assert norm_by_matrix(weight, geometry) <= found.norm.upper
+    (row,) = json.loads(json.dumps(report.rows(), allow_nan=False))
+    assert row["norm_method"] == "supremum"
+    assert {row[key] for key in ("values_of", "count", "smallest", "above_one")} == {
+        None
+    }
+    assert "hold for every size" in str(report)
+
+
+def test_the_summary_names_the_loudest_and_multiplies_all(rng):
+    layers = [
+        Layer(f"l{i}", (i + 1) * np.eye(2)[..., None], Geometry(1)) for i in range(5)
+    ]
+    report = spectra(layers)
+    found = report.summary()
+    assert found["largest"] == ["l4", "l3", "l2"]
+    assert found["log10_product_upper"] == pytest.approx(np.log10(120))
+    assert "Largest norms: l4 5, l3 4, l2 3. Product of all norms: 10^2.07" in str(
+        report
+    )
+    zero = spectra([*layers, Layer("zero", np.zeros((1, 1, 3)), Geometry(4))])
+    assert zero.summary()["log10_product_lower"] is None
+
+
+def test_what_the_layers_say_they_skipped_is_kept(rng):
+    class Found(list):
+        skipped: ClassVar = {"attention": "is no convolution", "norm": "has no kernel"}
+
+    report = spectra(Found([Layer("k", *make("plain", rng))]))
+    assert report.skipped == Found.skipped
+    assert "Skipped (is no convolution): 'attention'." in str(report)
+
+
+def test_a_data_frame_has_a_row_per_layer(rng):
+    report = spectra([Layer(case, *make(case, rng)) for case in ("plain", "zeros")])
+    frame = report.to_dataframe()
+    assert list(frame.index) == ["plain", "zeros"]
+    assert frame["norm_upper"]["zeros"] == report.layers[1].norm.upper
+
+
+def test_notebooks_get_a_table_without_markup_from_names(rng):
+    html = spectra([Layer("<b>x</b>", *make("plain", rng))])._repr_html_()
+    assert "<td>&lt;b&gt;x&lt;/b&gt;</td>" in html
+    assert html.count("<tr>") == 2
+
+
+def test_names_form_a_tree():
+    names = [
+        "stem.weight",
+        "a.0.c.weight",
+        "a.0.d.weight",
+        "a.1.c",
+        "b.x.y",
+        "b.z/kernel:0",
+    ]
+    assert [line[0] for line in tree([[name, "1"] for name in names])] == [
+        "stem.weight",
+        "a",
+        "  0",
+        "    c.weight",
+        "    d.weight",
+        "  1.c",
+        "b",
+        "  x.y",
+        "  z.kernel:0",
+    ]
+    assert tree([["x", "1"], ["x", "2"]]) == [["x", "1"], ["x", "2"]]
+    assert tree([]) == []
 
 
 def test_torch_layers_give_numpy_values(torch, rng):
@@ -139,18 +210,3 @@ def test_ends_are_rounded_outward(key, value, text):
 
 def test_columns_are_aligned():
     assert aligned(["a", "bc"], [["long", "1"]]) == "a     bc\nlong   1"
-
-
-def test_the_demo_is_the_same_every_time_and_varied():
-    layers, again = demo_layers(), demo_layers()
-    assert len({layer.name for layer in layers}) == len(layers) >= 10
-    for one, other in zip(layers, again):
-        np.testing.assert_array_equal(one.weight, other.weight)
-        assert one.weight.dtype == np.float32
-        assert max(one.weight.shape) <= 64
-    kinds = [layer.geometry for layer in layers]
-    assert any(g.transposed for g in kinds)
-    assert any(g.groups > 1 for g in kinds)
-    assert any(g.dilation == (2, 2) for g in kinds)
-    assert any(g.stride == (2, 2) and not g.transposed for g in kinds)
-    assert layers[-1].geometry.out_grid(layers[-1].weight.shape[2:]) == (16, 16)

@@ -47,6 +47,16 @@ def test_an_error_in_any_portion_comes_out(cores, bad):
         spread(work, 100)
 
 
+@pytest.mark.parametrize(
+    ("stated", "want"),
+    [("2", 2), (" 1,8", 1), ("99", 4), ("0", 4), ("", 4), ("-1", 4), ("all", 4)],
+)
+def test_no_more_cores_than_are_stated(monkeypatch, stated, want):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(4), raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", stated)
+    assert _threads.cores.__wrapped__() == want
+
+
 def _sum_in_a_fork(queue):
     found = np.zeros(1000)
     spread(lambda start, stop: found[start:stop].fill(1.0), 1000)

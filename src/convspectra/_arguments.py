@@ -7,11 +7,28 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ._geometry import BOUNDARIES, Geometry
+from ._examine import Options
+from ._geometry import BOUNDARIES
+from ._readers import SUFFIXES
 
+CLOSENESS = "how close the ends of a norm are to be, where they can"
+FORMATS = ", ".join(SUFFIXES)
+GEOMETRY = (
+    "grid",
+    "stride",
+    "dilation",
+    "groups",
+    "padding",
+    "boundary",
+    "transposed",
+    "output_padding",
+)
 EPILOG = """\
 examples:
-  convspectra demo
+  convspectra report
+  convspectra report model.onnx --input 1x3x224x224 -o my-report
+  convspectra report runs/*.safetensors --grid 32 --jobs 2
+  convspectra diff before.pt after.pt --fail-above 1.1
   convspectra values kernels.npz --grid 32x32
   convspectra norm model.safetensors --key '*.conv1.weight' --grid 32 --boundary zeros
   convspectra norm model.safetensors --fail-above 1
@@ -20,13 +37,38 @@ examples:
 exit codes: 0 done, 1 what --fail-above asks does not hold, 2 could not run.
 `convspectra COMMAND --help` has the options of a command."""
 
+REPORT = """
+
+Singular values and the certified norm of every layer: as a table, and in FOLDER as
+report.html, a page to look at them, report.json, and figures. Without a file, a small
+network that comes with the package. With several files, one result for each in
+FOLDER/results, written when it is done: a run that was stopped goes on where it was.
+
+The graph of an .onnx file gives every layer its geometry. Other files have weights
+alone: --grid and the like hold for all of their kernels, and --geometry FILE.toml for
+each by its name:
+
+  ["layer1.*"]
+  grid = [32, 32]
+  stride = 2
+  padding = 1
+  boundary = "zeros"
+
+What is not known is not guessed: without a grid a norm holds for every input size, and
+if nothing else is known either, for any stride, dilation, groups and zero padding."""
+
+DIFF = """
+
+For each layer that both files have: its norm in both, and by what factor it grew, the
+most first. Exit code 1: some layer grew by more than --fail-above."""
+
 BENCH = """
 
 The layers of the paper's figure 1 and of ResNet-18 and ResNet-50, with random float32
 kernels, by convspectra, by the paper's lines in NumPy, torch, JAX and TensorFlow, and
-by the full matrix, Gram iteration and power iteration. What fails its check is not timed. Ratios
-are their seconds over ours. A run that was stopped goes on where it was, if nothing
-has changed. Exit code 1: an answer of ours has failed its check."""
+by the full matrix, Gram iteration and power iteration. What fails its check is not
+timed. Ratios are their seconds over ours. A run that was stopped goes on where it was,
+if nothing has changed. Exit code 1: an answer of ours has failed its check."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -52,6 +94,41 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
+    report = add(
+        "report",
+        "every layer of a trained network: table, page, figures",
+        "",
+        "model.onnx --input 1x3x224x224",
+        "model.safetensors --grid 32 --json",
+        "weights.pth --geometry layers.toml -o my-report",
+        "runs/*.safetensors --grid 32 --jobs 2",
+        more=REPORT,
+    )
+    report.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help=f"{FORMATS}, or several"
+    )
+    _add_geometry(report, grid=_sizes_or_none)
+    _add_folding(report)
+    _add_report(report)
+
+    diff = add(
+        "diff",
+        "which layers grew from one checkpoint to another, and by how much",
+        "before.onnx after.onnx",
+        "step100.safetensors step200.safetensors --grid 32 --fail-above 1.1",
+        more=DIFF,
+    )
+    diff.add_argument("file", type=Path, metavar="A", help=FORMATS)
+    diff.add_argument("other", type=Path, metavar="B", help="another, of any format")
+    _add_geometry(diff, grid=_sizes_or_none)
+    _add_folding(diff)
+    diff.add_argument(
+        "--fail-above",
+        type=_level,
+        metavar="FACTOR",
+        help="exit 1 if some norm may have grown by more than this factor",
+    )
+
     values = add(
         "values",
         "every singular value of each kernel, on a torus",
@@ -60,6 +137,7 @@ def parser() -> argparse.ArgumentParser:
         "model.safetensors --grid 32 --key 'layer1.*' -o values.npz",
     )
     _add_file(values, grid=_sizes)
+    _add_folding(values)
     values.add_argument(
         "-o",
         dest="output",
@@ -75,7 +153,8 @@ def parser() -> argparse.ArgumentParser:
         "kernel.npy --grid 32x32 --boundary zeros --padding 1",
         "model.safetensors --grid 32 --fail-above 1.0",
     )
-    _add_file(norm, grid=_sizes_or_none, required=False)
+    _add_file(norm, grid=_sizes_or_none)
+    _add_folding(norm)
     norm.add_argument(
         "--fail-above",
         type=_level,
@@ -123,22 +202,7 @@ def parser() -> argparse.ArgumentParser:
         "model.safetensors --grid 32 --boundary zeros --json",
     )
     _add_file(compare, grid=_sizes)
-
-    demo = add(
-        "demo",
-        "the spectra of a small untrained network, as a table and a picture",
-        "",
-        "-o spectra.pdf",
-    )
-    demo.add_argument(
-        "-o",
-        dest="output",
-        type=Path,
-        metavar="PICTURE",
-        help="the picture, .png, .pdf or .svg (default convspectra-demo.png)",
-        default=Path("convspectra-demo.png"),
-    )
-    demo.add_argument("--json", action="store_true", help="print JSON, not a table")
+    _add_folding(compare)
 
     bench = add(
         "bench",
@@ -185,36 +249,102 @@ def _add_bench(to: argparse.ArgumentParser) -> None:
     to.add_argument("--json", action="store_true", help="print JSON, not a table")
 
 
+def _add_report(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--csv", action="store_true", help="print CSV, not a table")
+    to.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        metavar="FOLDER",
+        help=(
+            "for the page, the figures and the results (default convspectra-report; "
+            "with --json or --csv nothing is written unless this is given)"
+        ),
+    )
+    to.add_argument(
+        "--figures",
+        choices=("png", "pdf", "svg"),
+        default="png",
+        help="the format of the figures (default png)",
+    )
+    many = to.add_argument_group("several files")
+    many.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="files that are worked on at the same time (default 1)",
+    )
+    many.add_argument(
+        "--backend",
+        choices=("loky", "dask", "ray"),
+        default="loky",
+        help="joblib's: processes of this machine (default), or a cluster",
+    )
+    many.add_argument(
+        "--scheduler", metavar="ADDRESS", help="of Dask, like tcp://10.0.0.1:8786"
+    )
+    many.add_argument(
+        "--shard",
+        type=_shard,
+        metavar="I/N",
+        help="every Nth file, from the Ith on: one of N jobs that share the work",
+    )
+
+
+def _add_folding(to: argparse.ArgumentParser) -> None:
+    to.add_argument(
+        "--fold",
+        action="store_true",
+        help="take a layer together with the BatchNorm after it (.onnx)",
+    )
+
+
 def _add_file(
     to: argparse.ArgumentParser,
     *,
     grid: Callable[[str], Any],
-    required: bool = True,
     rtol: float = 1e-4,
-    closeness: str = "how close the ends of a norm are to be, where they can",
+    closeness: str = CLOSENESS,
 ) -> None:
-    to.add_argument(
-        "file", type=Path, metavar="FILE", help=".npy, .npz or .safetensors"
-    )
+    to.add_argument("file", type=Path, metavar="FILE", help=FORMATS)
+    _add_geometry(to, grid=grid, rtol=rtol, closeness=closeness)
+
+
+def _add_geometry(
+    to: argparse.ArgumentParser,
+    *,
+    grid: Callable[[str], Any],
+    rtol: float = 1e-4,
+    closeness: str = CLOSENESS,
+) -> None:
     to.add_argument(
         "--key",
         action="append",
         metavar="NAME",
         help=(
-            "an array to take, or a pattern like '*.conv*'; may be repeated (default: "
+            "a kernel to take, or a pattern like '*.conv*'; may be repeated (default: "
             "every floating-point array with at least 3 axes)"
         ),
     )
-    meaning = "the input size, 32x32 or 32 for every axis"
-    if grid is _sizes_or_none:
-        meaning += ", or none for every input size at once"
     to.add_argument(
-        "--grid",
-        type=grid,
-        required=required,
-        metavar="SIZE",
-        help=(meaning + ("" if required else " (default none)")),
+        "--input",
+        dest="sizes",
+        type=_all_sizes,
+        metavar="SIZES",
+        help="of the network's input, 1x3x224x224, for a file with a graph (.onnx)",
     )
+    to.add_argument(
+        "--geometry",
+        dest="table",
+        type=Path,
+        metavar="FILE.toml",
+        help="geometries by the names of kernels, or patterns for names",
+    )
+    meaning = "the input size of the layers, 32x32 or 32 for every axis"
+    if grid is _sizes_or_none:
+        meaning += ", or none for every input size at once (default)"
+    to.add_argument("--grid", type=grid, metavar="SIZE", help=meaning)
     for name, least in (("stride", 1), ("dilation", 1)):
         to.add_argument(
             f"--{name}",
@@ -260,10 +390,10 @@ def _add_file(
     to.add_argument(
         "--layout",
         choices=("oihw", "hwio"),
-        default="oihw",
         help=(
-            "oihw: (out, in, *kernel), as in PyTorch; hwio: (*kernel, in, out), as in "
-            "Keras, TensorFlow and Flax (default oihw)"
+            "of arrays: oihw, (out, in, *kernel), as in PyTorch; hwio, (*kernel, in, "
+            "out), as in Keras, TensorFlow and Flax (default: what the file says, else "
+            "oihw)"
         ),
     )
     to.add_argument(
@@ -292,19 +422,23 @@ def _add_bound(to: argparse.ArgumentParser) -> None:
         metavar="OUT",
         help="a copy of FILE with the new kernels; all else in it is kept",
     )
+    to.add_argument(
+        "--linear",
+        action="store_true",
+        help="bound matrices of linear layers, too (.onnx, .keras, .h5)",
+    )
 
 
-def geometry_of(args: argparse.Namespace) -> Geometry:
-    """Return the geometry that the options state, the same for every kernel."""
-    return Geometry(
-        grid=args.grid,
-        stride=args.stride,
-        dilation=args.dilation,
-        groups=args.groups,
-        padding=args.padding,
-        boundary=args.boundary,
-        transposed=args.transposed,
-        output_padding=args.output_padding,
+def options_of(args: argparse.Namespace) -> Options:
+    """Return what the options say of the kernels in a file."""
+    return Options(
+        keys=args.key,
+        geometry={name: getattr(args, name) for name in GEOMETRY},
+        table=args.table,
+        layout=args.layout,
+        sizes=args.sizes,
+        fold=getattr(args, "fold", False),
+        rtol=args.rtol,
     )
 
 
@@ -317,6 +451,21 @@ def _sizes(text: str) -> int | tuple[int, ...]:
             f"must be a whole number, or one per axis like 32x16, got {text!r}"
         ) from None
     return tuple(sizes) if len(sizes) > 1 else sizes[0]
+
+
+def _all_sizes(text: str) -> tuple[int, ...]:
+    sizes = _sizes(text)
+    return sizes if isinstance(sizes, tuple) else (sizes,)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """3/16 as a pair, the first within the second."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 0 < int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(
+            f"must be like 3/16, the third of sixteen, got {text!r}"
+        )
+    return int(number), int(count)
 
 
 def _sizes_or_none(text: str) -> int | tuple[int, ...] | None:

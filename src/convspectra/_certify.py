@@ -240,10 +240,9 @@ def _rounding(taps: Taps, unit: float) -> tuple[float, float]:
 def _matrix(
     taps: Taps, frequency: np.ndarray, group: int, parts: np.ndarray
 ) -> np.ndarray:
-    """The matrix of one group at one frequency; real where that is."""
+    """The matrix of one group at one frequency."""
     found = symbol(taps, phase_like(taps, frequency[None], parts))
-    found = to_numpy(found[0, group, ...])
-    return found if np.any(np.imag(found)) else np.real(found)
+    return to_numpy(found[0, group, ...])
 
 
 def _fine(taps: Taps, parts: np.ndarray) -> np.ndarray:

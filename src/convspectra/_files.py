@@ -21,6 +21,13 @@ from ._optional import require
 SUFFIXES = (".npy", ".npz", ".safetensors")
 FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 HEADER_BYTES = 2**14  # of an .npy: longer ones are not NumPy's own
+LAYOUTS = {  # of kernels, by what a .safetensors file says that it was saved from
+    "pt": "oihw",
+    "tf": "hwio",
+    "keras": "hwio",
+    "flax": "hwio",
+    "jax": "hwio",
+}
 COMPRESSED_BYTES = 2**32  # that one compressed array may grow to
 
 _SAFETENSORS = {
@@ -87,14 +94,14 @@ def read(path: Path, entry: Entry) -> np.ndarray:
     if entry.member is None:
         with path.open("rb") as stream:
             stream.seek(entry.start)
-            return _numbers(stream, entry)
+            return numbers_of(stream, entry)
     with (
-        _parsing(".npz file"),
+        parsing(".npz file"),
         zipfile.ZipFile(path) as archive,
         archive.open(entry.member) as stream,
     ):
         stream.read(entry.start)  # a seek might skip the check of the sum
-        return _numbers(stream, entry)
+        return numbers_of(stream, entry)
 
 
 def write_copy(source: Path, target: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -103,11 +110,11 @@ def write_copy(source: Path, target: Path, arrays: Mapping[str, np.ndarray]) -> 
     All the rest is kept as it is: names, order, metadata and the other arrays.
     """
     changed = {e.name: e for e in entries(source) if e.name in arrays}
-    stored = {name: _bytes(arrays[name], entry) for name, entry in changed.items()}
+    stored = {name: to_bytes(arrays[name], entry) for name, entry in changed.items()}
     with replacing(target) as partial:
         if source.suffix == ".npz":
             members = {e.member.filename: e for e in changed.values() if e.member}
-            _copy_npz(source, partial, members, stored)
+            copy_zip(source, partial, members, stored)
             return
         shutil.copyfile(source, partial)
         with partial.open("r+b") as stream:
@@ -157,7 +164,7 @@ def replacing(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _parsing(what: str) -> Iterator[None]:
+def parsing(what: str) -> Iterator[None]:
     """Turn whatever a parser makes of arbitrary bytes into one sentence."""
     try:
         with warnings.catch_warnings():
@@ -180,18 +187,18 @@ def _npy_entry(
     stream: IO[bytes], size: int, name: str, member: zipfile.ZipInfo | None = None
 ) -> Entry:
     """Read the header of an array whose file or member has `size` bytes."""
-    with _parsing(".npy array"):
+    with parsing(".npy array"):
         head = io.BytesIO(stream.read(HEADER_BYTES))
         version = np.lib.format.read_magic(head)
         shape, fortran, dtype = _HEADERS[version](head)
     if dtype.hasobject:
         return Entry(name, "object", shape, member=member)
-    _check_size(shape, dtype.itemsize, size - head.tell())
+    check_size(shape, dtype.itemsize, size - head.tell())
     code = dtype.str if dtype.name in FLOATS else ""
     return Entry(name, dtype.name, shape, code, fortran, head.tell(), member)
 
 
-def _check_size(shape: tuple[int, ...], itemsize: int, size: int) -> None:
+def check_size(shape: tuple[int, ...], itemsize: int, size: int) -> None:
     if min(shape, default=0) < 0:
         raise Refusal(f"The sizes of an array must not be negative, got {shape}.")
     wanted = math.prod(shape) * itemsize
@@ -203,7 +210,7 @@ def _check_size(shape: tuple[int, ...], itemsize: int, size: int) -> None:
 
 
 def _npz_entries(path: Path, size: int) -> tuple[Entry, ...]:
-    with _parsing(".npz file"), zipfile.ZipFile(path) as archive:
+    with parsing(".npz file"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         names = [info.filename.removesuffix(".npy") for info in members]
         if len(set(names)) < len(names):
@@ -231,7 +238,7 @@ def _npz_entry(
 
 def _safetensors_entries(path: Path) -> tuple[Entry, ...]:
     safetensors = require("safetensors", extra="cli")
-    with _parsing(".safetensors file"):
+    with parsing(".safetensors file"):
         # Opening checks the header: offsets in order, without holes, inside the file.
         with safetensors.safe_open(path, framework="numpy") as checked:
             names = checked.keys()
@@ -247,23 +254,36 @@ def _safetensors_entries(path: Path) -> tuple[Entry, ...]:
         return tuple(found)
 
 
+def layout_of(path: Path) -> str | None:
+    """The layout of kernels that a .safetensors file states by its "format"."""
+    if path.suffix != ".safetensors":
+        return None
+    with parsing(".safetensors file"):
+        safetensors = require("safetensors", extra="cli")
+        with safetensors.safe_open(path, framework="numpy") as checked:
+            metadata = checked.metadata() or {}
+    return LAYOUTS.get(metadata.get("format", ""))
+
+
 def _dtype(entry: Entry) -> np.dtype:
     if entry.code == "bfloat16":
         return np.dtype(require("ml_dtypes", extra="cli").bfloat16)
     return np.dtype(entry.code)
 
 
-def _numbers(stream: IO[bytes], entry: Entry) -> np.ndarray:
+def numbers_of(stream: IO[bytes], entry: Entry) -> np.ndarray:
+    """Read an array whose bytes are next in the stream, in native byte order."""
     dtype = _dtype(entry)
     size = math.prod(entry.shape) * dtype.itemsize
     data = stream.read(size)
-    _check_size(entry.shape, dtype.itemsize, len(data))
+    check_size(entry.shape, dtype.itemsize, len(data))
     order = "F" if entry.fortran else "C"
     array = np.frombuffer(data, dtype).reshape(entry.shape, order=order)
     return array.astype(dtype.newbyteorder("="))
 
 
-def _bytes(array: np.ndarray, entry: Entry) -> bytes:
+def to_bytes(array: np.ndarray, entry: Entry) -> bytes:
+    """Return the bytes to be stored in the place of `entry`, after a check."""
     if array.shape != entry.shape or array.dtype.name != entry.dtype:
         raise ValueError(
             f"{entry.name!r} must keep shape {entry.shape} and dtype {entry.dtype}, "
@@ -275,14 +295,15 @@ def _bytes(array: np.ndarray, entry: Entry) -> bytes:
     return array.astype(_dtype(entry)).tobytes(order=order)
 
 
-def _copy_npz(
+def copy_zip(
     source: Path,
     target: Path,
     changed: Mapping[str, Entry],
     stored: Mapping[str, bytes],
 ) -> None:
+    """Copy an archive with other bytes behind the headers of some members."""
     with (
-        _parsing(".npz file"),
+        parsing(".npz file"),
         zipfile.ZipFile(source) as old,
         zipfile.ZipFile(target, "w") as new,
     ):

@@ -4,10 +4,12 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ._array import Array, adjoint, conj, like, namespace
+from ._extension import Extension, extension_of
 from ._stencil import Stencil, columns_read
 
 
@@ -17,13 +19,13 @@ class Operator:
 
     stencil: Stencil
     taps: Array  # (taps, groups, out, into)
-    extend: tuple[Array, ...]  # per axis, (sites read, columns): zeros and ones
+    extend: tuple[Extension, ...]  # per axis
 
     def apply(self, x: Array) -> Array:
         """From (groups, into, *columns) to (groups, out, *rows)."""
         xp = namespace(x)
         for axis, extend in enumerate(self.extend, start=2):
-            x = _along(extend, x, axis)
+            x = extend.apply(x, axis)
         shape = (*x.shape[:2], -1)
         y: Array = 0.0
         for t, window in enumerate(self._windows()):
@@ -34,20 +36,21 @@ class Operator:
         """From (groups, out, *rows) to (groups, into, *columns)."""
         xp = namespace(y)
         flat = xp.reshape(y, (*y.shape[:2], -1))
-        x: Array = 0.0
-        for t, tap in enumerate(itertools.product(*map(range, self.stencil.kernel))):
+        sites = (y.shape[0], self.stencil.into, *(e.sites for e in self.extend))
+        x: Array = None
+        for t, window in enumerate(self._windows()):
             part = xp.matmul(adjoint(self.taps[t, ...]), flat)
-            part = xp.reshape(part, (*part.shape[:2], *self.stencil.rows))
-            x = x + self._spread(part, tap)
+            x = like(part, np.zeros(sites)) if x is None else x
+            x[window] += xp.reshape(part, (*part.shape[:2], *self.stencil.rows))
         for axis, extend in enumerate(self.extend, start=2):
-            x = _along(xp.matrix_transpose(extend), x, axis)
+            x = extend.apply_adjoint(x, axis)
         return x
 
     def derivative(self, x: Array, y: Array) -> Array:
         """The kernel D, (taps, groups, out, into), with <D, W> = <y, W on x>."""
         xp = namespace(x)
         for axis, extend in enumerate(self.extend, start=2):
-            x = _along(extend, x, axis)
+            x = extend.apply(x, axis)
         shape, flat = (*x.shape[:2], -1), xp.reshape(y, (*y.shape[:2], -1))
         return xp.stack(
             [
@@ -56,15 +59,14 @@ class Operator:
             ]
         )
 
-    def _windows(self) -> list[tuple[slice, ...]]:
+    def _windows(self) -> list[tuple[Any, ...]]:
         """For each tap, the sites that the rows read through it."""
         s = self.stencil
         taps = itertools.product(*map(range, s.kernel))
         starts = [[d * t for d, t in zip(s.dilation, tap)] for tap in taps]
         return [
             (
-                slice(None),
-                slice(None),
+                ...,
                 *(
                     slice(a, a + (m - 1) * step + 1, step)
                     for a, m, step in zip(start, s.rows, s.stride)
@@ -73,22 +75,6 @@ class Operator:
             for start in starts
         ]
 
-    def _spread(self, part: Array, tap: tuple[int, ...]) -> Array:
-        """Put each row's value at the site it reads through `tap`, zeros elsewhere."""
-        xp, s = namespace(part), self.stencil
-        for axis, (t, step) in enumerate(zip(tap, s.stride), start=2):
-            gaps = [xp.zeros_like(part)] * (step - 1)
-            shape = list(part.shape)
-            shape[axis] *= step
-            part = xp.reshape(xp.stack([part, *gaps], axis=axis + 1), tuple(shape))
-            before = s.dilation[axis - 2] * t
-            after = self.extend[axis - 2].shape[0] - before - shape[axis]
-            sides = []
-            for shape[axis] in (before, after):
-                sides.append(like(part, np.zeros(shape)))
-            part = xp.concat([sides[0], part, sides[1]], axis=axis)
-        return part
-
 
 def operator_of(weight: Array, stencil: Stencil) -> Operator:
     xp = namespace(weight)
@@ -96,16 +82,8 @@ def operator_of(weight: Array, stencil: Stencil) -> Operator:
     extend = []
     for axis, columns in enumerate(stencil.columns):
         read = columns_read(stencil, axis)
-        # Room for a whole stride behind the last site: `_spread` fills it with zeros.
-        read = np.append(read, [-1] * (stencil.stride[axis] - 1))
-        extend.append(like(weight, read[:, None] == np.arange(columns)))
+        extend.append(extension_of(read, columns, weight))
     return Operator(stencil, xp.permute_dims(taps, (3, 0, 1, 2)), tuple(extend))
-
-
-def _along(matrix: Array, x: Array, axis: int) -> Array:
-    """Apply `matrix` along one axis of `x`."""
-    xp = namespace(x)
-    return xp.moveaxis(xp.tensordot(matrix, x, axes=((1,), (axis,))), 0, axis)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,10 +105,11 @@ def top_pair(
     start: Array,
     *,
     rtol: float,
+    goal: float = math.inf,
 ) -> Pair:
     """The top singular pair of a linear map, by restarted Lanczos from `start`.
 
-    Stops when a restart gains less than `rtol`.
+    Stops when a restart gains less than `rtol`, or the gain is as much as `goal`.
     """
     basis = max(3, min(BASIS, BASIS_BYTES // (16 * math.prod(start.shape))))
     x = start / length(start)
@@ -141,7 +120,7 @@ def top_pair(
         gain = length(y)
         if gain <= best.gain:
             break
-        converged = gain <= best.gain * (1 + rtol)
+        converged = gain <= best.gain * (1 + rtol) or gain >= goal
         best = Pair(gain, x, y)
         if converged:
             break

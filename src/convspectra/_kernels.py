@@ -1,93 +1,151 @@
-"""The kernels of a file that are asked for, as layers, and back in its layout."""
+"""The kernels of a network that are asked for, each with its geometry."""
 
 import fnmatch
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ._files import Entry, entries, read
 from ._geometry import Geometry
 from ._layer import Layer
+from ._readers import Kernel, Network
+
+Table = Mapping[str, Mapping[str, Any]]
+FIELDS = tuple(field.name for field in fields(Geometry))
 
 
-def choose(
-    path: Path, keys: list[str] | None
-) -> tuple[list[Entry], list[tuple[str, str]]]:
-    """Return the kernels of a file that `keys` ask for, and (name, reason) of others.
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """A kernel at its geometry."""
 
-    A key that is the very name of an array must be a kernel; so must the one array of
-    an .npy file. What a pattern finds besides kernels is skipped.
+    kernel: Kernel
+    geometry: Geometry
+
+    def layer(self, *, fold: bool = False) -> Layer:
+        """Read the numbers; `fold` takes them together with a BatchNorm after them."""
+        weight = self.kernel.load()
+        if fold and self.kernel.factors is not None:
+            weight = _folded(weight, self.kernel.factors(), self.geometry)
+        return Layer(self.kernel.name, weight, self.geometry)
+
+
+def choose(network: Network, keys: list[str] | None) -> tuple[list[Kernel], dict]:
+    """Return the kernels that `keys` ask for, and why other arrays are none, by name.
+
+    A key that is the very name of an array must be a kernel. What a pattern finds
+    besides kernels is skipped.
     """
-    found = entries(path)
-    named = {entry.name for entry in found if keys is None or entry.name in keys}
-    must = named if keys is not None or path.suffix == ".npy" else set()
+    kernels, others = network.kernels, dict(network.skipped)
+    names = [*(kernel.name for kernel in kernels), *others]
     for key in keys or ():
-        if not any(_matches(entry.name, key) for entry in found):
-            names = ", ".join(entry.name for entry in found[:20])
-            more = ", ..." if len(found) > 20 else ""
+        if key in others:
+            raise ValueError(
+                "A kernel must be a floating-point array with at least 3 axes; "
+                f"{key!r} {others[key]}."
+            )
+        if not any(_matches(name, key) for name in names):
+            more = ", ..." if len(names) > 20 else ""
             raise ValueError(
                 f"`--key` must name an array of the file, got {key!r}. There are: "
-                f"{names}{more}."
+                f"{', '.join(names[:20])}{more}."
             )
-    wanted = [
-        entry
-        for entry in found
-        if keys is None or any(_matches(entry.name, key) for key in keys)
-    ]
-    for entry in wanted:
-        if entry.name in must and entry.unsuitable:
-            raise ValueError(
-                f"A kernel must be a floating-point array with at least 3 axes; "
-                f"{entry.name!r} {entry.unsuitable}."
-            )
-    skipped = [(entry.name, entry.unsuitable) for entry in wanted if entry.unsuitable]
-    kernels = [entry for entry in wanted if not entry.unsuitable]
-    if not kernels:
-        reasons = "; ".join(f"{name} {reason}" for name, reason in skipped[:5])
+
+    def wanted(name: str) -> bool:
+        return keys is None or any(_matches(name, key) for key in keys)
+
+    chosen = [kernel for kernel in kernels if wanted(kernel.name)]
+    skipped = {name: reason for name, reason in others.items() if wanted(name)}
+    if not chosen:
+        reasons = "; ".join(
+            f"{name!a} {why}" for name, why in list(skipped.items())[:5]
+        )
         raise ValueError(
             "The file must hold a floating-point array with at least 3 axes, got none: "
             f"{reasons or 'it is empty'}."
         )
-    return kernels, skipped
+    return chosen, skipped
 
 
-def fitting(
-    kernels: list[Entry], geometry: Geometry, layout: str
-) -> tuple[list[Entry], list[tuple[str, str]]]:
-    """Return the kernels that the geometry is for, and (name, reason) of others.
+def place(
+    kernels: Iterable[Kernel], options: Mapping[str, Any], table: Table
+) -> tuple[list[Placed], dict[str, str]]:
+    """Return the kernels that have a geometry, and why others have none, by name.
 
-    A single kernel is kept: what is wrong with it is the error of the command.
+    It is what the file states, completed by the `options`; where the `table` has
+    something for a name, that holds. If no kernel has one, that is an error.
     """
-    reasons = [(entry, _misfit(entry, geometry, layout)) for entry in kernels]
-    fit = [entry for entry, reason in reasons if not reason]
-    if not fit:
-        return kernels[:1], []
-    return fit, [(entry.name, reason) for entry, reason in reasons if reason]
+    placed: list[Placed] = []
+    skipped: dict[str, str] = {}
+    for kernel in kernels:
+        try:
+            placed.append(Placed(kernel, _geometry(kernel, options, table)))
+        except (ValueError, TypeError) as error:
+            skipped[kernel.name] = f"{error}".rstrip(".")
+    if not placed:
+        name, reason = next(iter(skipped.items()))
+        raise ValueError(f"{name!a}: {reason}.")
+    return placed, skipped
 
 
-def _misfit(entry: Entry, geometry: Geometry, layout: str) -> str:
-    axes = len(entry.shape) - 2
+def read_table(path: Path, names: Iterable[str]) -> Table:
+    """Read geometries by name from a .toml file, and check them against the names.
+
+    Each table is headed by the name of a kernel or by a pattern for names, and has some
+    of the arguments of `Geometry`.
+    """
     try:
-        geometry.on(axes)
-    except ValueError:
-        return f"has a kernel with {axes} axes, which the options are not for"
-    channels = entry.shape[-1] if layout == "hwio" else entry.shape[0]
-    if channels % geometry.groups:
-        return f"has {channels} channels, which {geometry.groups} groups do not divide"
-    return ""
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be a file in TOML, got {error}.") from error
+    names = list(names)
+    for key, stated in found.items():
+        if not isinstance(stated, dict) or not set(stated) <= set(FIELDS):
+            raise ValueError(
+                f"{path}: a table must have some of {', '.join(FIELDS)}, got "
+                f"{stated!r} for {key!r}."
+            )
+        if not any(_matches(name, key) for name in names):
+            raise ValueError(
+                f"{path}: each table must be for a kernel of the file, got {key!r}. "
+                f"There are: {', '.join(names[:20])}."
+            )
+    return found
 
 
-def load(path: Path, entry: Entry, geometry: Geometry, layout: str) -> Layer:
-    """Return one kernel of a file as a layer; `layout` is "oihw" or "hwio"."""
-    make = Layer.from_hwio if layout == "hwio" else Layer.from_oihw
-    return make(entry.name, read(path, entry), geometry)
+def _geometry(kernel: Kernel, options: Mapping[str, Any], table: Table) -> Geometry:
+    stated = {"grid": None, **options, **kernel.stated}
+    for key, more in table.items():
+        if _matches(kernel.name, key):
+            stated |= {name: _plain(value) for name, value in more.items()}
+    geometry = Geometry(**stated).on(len(kernel.shape) - 2)
+    if kernel.shape[0] % geometry.groups:
+        raise ValueError(
+            f"has {kernel.shape[0]} channels, which {geometry.groups} groups do not "
+            "divide"
+        )
+    return geometry
 
 
-def in_layout(weight: np.ndarray, layout: str) -> np.ndarray:
-    """Return the weight of a layer in the layout that `load` has read."""
-    if layout == "oihw":
-        return weight
-    return np.transpose(weight, (*range(2, weight.ndim), 1, 0))
+def _plain(value: Any) -> Any:
+    """Lists of a TOML file as the tuples that `Geometry` takes; "none" for no grid."""
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
+    return None if value == "none" else value
+
+
+def _folded(weight: np.ndarray, factors: np.ndarray, geometry: Geometry) -> np.ndarray:
+    """The kernel with each output channel multiplied by its factor."""
+    weight = weight.astype(np.result_type(weight, np.float32))
+    if not geometry.transposed:
+        return weight * factors.reshape(-1, *[1] * (weight.ndim - 1))
+    # (in, out / groups, *kernel): input channels of a group share its outputs.
+    by_group = np.repeat(
+        factors.reshape(geometry.groups, -1), len(weight) // geometry.groups, axis=0
+    )
+    return weight * by_group.reshape(*weight.shape[:2], *[1] * (weight.ndim - 2))
 
 
 def _matches(name: str, key: str) -> bool:

@@ -22,7 +22,7 @@ from ._array import (
     with_gradient,
 )
 from ._certify import NO_PROGRESS, TIGHT, UNIT, norm_on_any_torus, norm_on_torus
-from ._dense import group_matrices, matrix_entries, matrix_shape
+from ._dense import DENSE_LIMIT, group_matrices, matrix_entries, matrix_shape
 from ._geometry import Geometry, fraction
 from ._iterate import Operator, Pair, operator_of, top_pair
 from ._stencil import Stencil, embedding, stencil_of
@@ -36,7 +36,7 @@ from ._witness import (
 
 SUBNORMAL = float(np.finfo(np.float64).smallest_normal)
 LARGEST = float(np.finfo(np.float64).max)
-MATRIX_LIMIT = 2**22  # entries of matrices that are factorized to close an interval
+MATRIX_LIMIT = 2**33  # products to factorize the matrices that close an interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
         `lower <= norm <= upper`, rounding included, by one of these methods:
 
         "frequencies" : circular boundary, block diagonal. The ends meet to `rtol`.
-        "matrix" : any other layer whose matrix has at most 2**22 entries, groups
-            apart. The ends meet to `rtol`.
+        "matrix" : any other layer whose matrix is small: up to 2048 x 2048, or groups
+            with 2**24 entries in all. The ends meet to `rtol`.
         "embedding" : other layers. The upper end is that of a circular layer which
             holds this one as a block; the lower end is attained on the layer itself.
         "supremum" : grid None. With zero padding or a circular boundary the ends meet
@@ -139,7 +139,9 @@ def method_of(stencil: Stencil) -> str:
         return "supremum"
     if stencil.is_torus:
         return "frequencies"
-    return "matrix" if matrix_entries(stencil) <= MATRIX_LIMIT else "embedding"
+    entries, side = matrix_entries(stencil), min(matrix_shape(stencil))
+    small = entries <= DENSE_LIMIT and entries * side <= MATRIX_LIMIT
+    return "matrix" if small else "embedding"
 
 
 def upper_end(weight: Array, stencil: Stencil, rtol: float) -> float:
@@ -179,7 +181,10 @@ def _normalized_bounds(
     if method == "embedding" and not attain:
         lower = 0.0
     elif method == "embedding":
-        pair, _ = attained_near(weight, stencil, taps, peak, rtol=max(rtol, 1e-6) / 10)
+        near = max(rtol, 1e-6) / 10
+        pair, _ = attained_near(
+            weight, stencil, taps, peak, rtol=near, most=factor * upper
+        )
         lower = attained_end(pair, rounding(weight, stencil))
     if factor > 1:
         upper *= factor * (1 + 4 * UNIT)

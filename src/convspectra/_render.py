@@ -4,12 +4,12 @@ import json
 import math
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ._optional import require
-from ._report import aligned, cell
+from ._text import aligned, cells
 
 T = TypeVar("T")
 PATIENCE = 1.0  # seconds of work before a progress bar appears
@@ -42,6 +42,24 @@ COMPARISON = _KERNEL | {
     "value": "value",
     "of upper end": "ratio",
 }
+GROWTH = {
+    "kernel": "name",
+    "shape": "shape",
+    "A from": "before_lower",
+    "to": "before_upper",
+    "B from": "after_lower",
+    "to ": "after_upper",
+    "grew from": "growth_lower",
+    " to": "growth_upper",
+}
+CHECKPOINTS = {
+    "checkpoint": "name",
+    "layers": "layers",
+    "largest norm": "upper",
+    "of": "loudest",
+    "log10 of the product": "log10_product_upper",
+    "error": "error",
+}
 BENCH_RATIOS = {
     "case": "case",
     "job": "job",
@@ -71,29 +89,34 @@ BENCH_TRAINING = {
 }
 
 
-def table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> None:
+def table(
+    columns: Mapping[str, str],
+    rows: Sequence[Mapping[str, Any]],
+    arrange: Callable[[list[list[str]]], list[list[str]]] = list,
+) -> None:
     """Write rows to stdout: the keys that `columns` has, under its headings.
 
-    By rich on a terminal that is wide enough, as plain text else.
+    By rich on a terminal that is wide enough, as plain text else. `arrange` may put
+    lines between those of the rows.
     """
-    cells = [[cell(row[key], key) for key in columns.values()] for row in rows]
+    lines = arrange(cells(columns, rows))
     rich = _rich("rich.table") if sys.stdout.isatty() else None
     if rich is not None:
         console = require("rich.console", extra="cli").Console()
-        shown = _rich_table(rich, list(columns), cells)
+        shown = _rich_table(rich, list(columns), lines)
         endless = console.options.update(max_width=10**6)
         if console.measure(shown, options=endless).maximum <= console.width:
             console.print(shown)
             return
-    sys.stdout.write(aligned(list(columns), cells) + "\n")
+    sys.stdout.write(aligned(list(columns), lines) + "\n")
 
 
-def _rich_table(rich: Any, header: list[str], cells: list[list[str]]) -> Any:
+def _rich_table(rich: Any, header: list[str], lines: list[list[str]]) -> Any:
     text = require("rich.text", extra="cli").Text  # no markup in names from a file
     shown = rich.Table(box=require("rich.box", extra="cli").SIMPLE_HEAD)
     for i, heading in enumerate(header):
         shown.add_column(text(heading), justify="right" if i else "left")
-    for line in cells:
+    for line in lines:
         shown.add_row(*map(text, line))
     return shown
 
@@ -124,14 +147,15 @@ def say(text: str) -> None:
 
 def progress(items: Sequence[T], label: str) -> Iterator[T]:
     """Yield the items; on a terminal, with a bar once the work has taken a second."""
-    with _bar(len(items), label) as advance:
+    with counted(len(items), label) as advance:
         for item in items:
             yield item
             advance()
 
 
 @contextmanager
-def _bar(total: int, label: str) -> Iterator[Any]:
+def counted(total: int, label: str) -> Iterator[Callable[[], None]]:
+    """Yield what counts one more of `total`; on a terminal, with a bar as above."""
     rich = _rich("rich.progress") if sys.stderr.isatty() else None
     if rich is None:
         yield lambda: None

@@ -1,8 +1,10 @@
 """What the layers of a network do, side by side: data first, then one plain table."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -11,27 +13,38 @@ from ._array import to_numpy
 from ._geometry import Geometry
 from ._layer import Layer
 from ._norm import NormBounds, operator_norm
+from ._optional import require
 from ._spectrum import singular_values, summarize
 from ._stencil import stencil_of
+from ._text import aligned, cell, cells, tree
 from .baselines import reshaped_norm
 
 COLUMNS = {
     "layer": "name",
     "kernel": "shape",
     "input": "grid",
-    "values of": "values_of",
-    "largest": "largest",
-    "median": "median",
-    "smallest": "smallest",
+    "stride": "stride",
     "norm from": "norm_lower",
     "to": "norm_upper",
     "reshaped": "reshaped",
+    "smallest": "smallest",
+    "condition": "condition",
+    "stable rank": "stable_rank",
+    "effective rank": "effective_rank",
+    "above 1": "above_one",
+    "values of": "values_of",
+    "seconds": "seconds",
 }
 STAND_IN = (
     "The values of a torus are those of the circular layer that stands in for the one\n"
     "named, an approximation."
 )
 NOTE = f"{STAND_IN} Norms are of the layer as it is, between ends that hold."
+EVERY_SIZE = (
+    "Norms without an input size hold for every size (with a circular boundary, for\n"
+    "all that the stride divides); there are no values then."
+)
+LOUDEST = 3  # layers that a summary names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,73 +57,185 @@ class LayerSpectrum:
     shape : tuple of int
         Of the weight.
     geometry : Geometry
-    values : numpy.ndarray, shape (*frequencies, groups, count)
-        As `singular_values` gives them on `geometry.torus()`.
+    values : numpy.ndarray, shape (*frequencies, groups, count), or None
+        As `singular_values` gives them on `geometry.torus()`. None if there is no grid.
     exact : bool
         Whether these are the layer's own values: it is block diagonal in the Fourier
         basis. Else they are those of the torus that stands in for it, and approximate.
     norm : NormBounds
-        Of the layer as it is.
+        Of the layer as it is; without a grid, for every input size.
     reshaped : float
         The norm of the kernel reshaped to a matrix, often taken for the layer's.
+    seconds : float
+        What it took to compute all this.
     """
 
     name: str
     shape: tuple[int, ...]
     geometry: Geometry
-    values: np.ndarray
+    values: np.ndarray | None
     exact: bool
     norm: NormBounds
     reshaped: float
+    seconds: float
 
     def sorted_values(self) -> np.ndarray:
-        """Return all values in one descending row."""
+        """Return all values in one descending row; none if there is no grid."""
+        if self.values is None:
+            return np.empty(0)
         return np.sort(self.values, axis=None)[::-1]
 
     def row(self) -> dict[str, Any]:
-        """Return plain numbers for JSON; an infinite condition number is None."""
-        summary = summarize(self.values)
-        quartiles = np.quantile(self.values.astype(np.float64), [0.75, 0.5, 0.25])
-        upper, median, lower = map(float, quartiles)
-        condition = float(summary.condition)
+        """Return plain numbers for JSON; what is unknown or infinite is None."""
         return {
             "name": self.name,
             "shape": list(self.shape),
             **asdict(self.geometry),
-            "values_of": "layer" if self.exact else "torus",
-            "count": summary.count,
-            "largest": float(summary.largest),
-            "upper_quartile": upper,
-            "median": median,
-            "lower_quartile": lower,
-            "smallest": float(summary.smallest),
-            "rank": int(summary.rank),
-            "stable_rank": float(summary.stable_rank),
-            "condition": condition if math.isfinite(condition) else None,
+            "values_of": self._values_of(),
+            **_statistics(self.values),
             "norm_lower": float(self.norm.lower),
             "norm_upper": float(self.norm.upper),
             "norm_method": self.norm.method,
             "reshaped": self.reshaped,
+            "seconds": self.seconds,
         }
+
+    def _values_of(self) -> str | None:
+        if self.values is None:
+            return None
+        return "layer" if self.exact else "torus"
+
+
+def _statistics(values: np.ndarray | None) -> dict[str, Any]:
+    if values is None:
+        return dict.fromkeys(STATISTICS)
+    summary = summarize(values)
+    quartiles = np.quantile(values.astype(np.float64), [0.75, 0.5, 0.25])
+    condition = float(summary.condition)
+    numbers = (
+        summary.count,
+        float(summary.largest),
+        *map(float, quartiles),
+        float(summary.smallest),
+        int(summary.rank),
+        float(summary.stable_rank),
+        float(summary.effective_rank),
+        condition if math.isfinite(condition) else None,
+        float(np.mean(values > 1)),
+    )
+    return dict(zip(STATISTICS, numbers))
+
+
+STATISTICS = (
+    "count",
+    "largest",
+    "upper_quartile",
+    "median",
+    "lower_quartile",
+    "smallest",
+    "rank",
+    "stable_rank",
+    "effective_rank",
+    "condition",
+    "above_one",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """The spectra of several layers; `print` shows them as a table."""
+    """The spectra of several layers; `print` shows them as a table.
+
+    Attributes
+    ----------
+    layers : tuple of LayerSpectrum
+    skipped : dict of str to str
+        What else there was, by name, and why it is not among the layers.
+    """
 
     layers: tuple[LayerSpectrum, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one dict of plain numbers per layer, ready for JSON."""
         return [layer.row() for layer in self.layers]
 
+    def to_dataframe(self) -> Any:
+        """Return the rows as a pandas.DataFrame, by the names of the layers."""
+        pandas = require("pandas", extra="report")
+        return pandas.DataFrame(self.rows()).set_index("name")
+
+    def summary(self) -> dict[str, Any]:
+        """Return the loudest layers, and the logarithm of the product of all norms.
+
+        The product, which is between 10**log10_product_lower and
+        10**log10_product_upper, is what a plain chain of these layers could stretch an
+        input by at most. An end is None if some layer's is zero.
+        """
+        ends = [(float(x.norm.lower), float(x.norm.upper)) for x in self.layers]
+        loudest = sorted(self.layers, key=lambda layer: -float(layer.norm.upper))
+        return {
+            "layers": len(self.layers),
+            "skipped": len(self.skipped),
+            "largest": [layer.name for layer in loudest[:LOUDEST]],
+            "log10_product_lower": _log10_product([lower for lower, _ in ends]),
+            "log10_product_upper": _log10_product([upper for _, upper in ends]),
+        }
+
+    def notes(self) -> list[str]:
+        """Return what a reader of these numbers must know, in sentences."""
+        found = []
+        if any(x.values is not None and not x.exact for x in self.layers):
+            found.append(NOTE)
+        if any(x.values is None for x in self.layers):
+            found.append(EVERY_SIZE)
+        return found
+
     def __str__(self) -> str:
-        cells = [
-            [cell(row[key], key) for key in COLUMNS.values()] for row in self.rows()
-        ]
-        table = aligned(list(COLUMNS), cells)
-        stand_ins = any(not layer.exact for layer in self.layers)
-        return f"{table}\n\n{NOTE}" if stand_ins else table
+        table = aligned(list(COLUMNS), tree(cells(COLUMNS, self.rows())))
+        return "\n\n".join([table, *summary_lines(self), *self.notes()])
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>"
+            for line in cells(COLUMNS, self.rows())
+        )
+        notes = "".join(
+            f"<p>{escape(text)}</p>" for text in [*summary_lines(self), *self.notes()]
+        )
+        return (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+        )
+
+
+def summary_lines(report: Report) -> list[str]:
+    """The summary of a report, and what was skipped and why, in sentences."""
+    if not report.layers:
+        return reasons(report.skipped)
+    found = report.summary()
+    by_name = {layer.name: float(layer.norm.upper) for layer in report.layers}
+    loudest = ", ".join(
+        f"{cell(name)} {cell(by_name[name], 'upper')}" for name in found["largest"]
+    )
+    lower, upper = (
+        cell(found[f"log10_product_{end}"], end) for end in ("lower", "upper")
+    )
+    return [
+        f"Largest norms: {loudest}. Product of all norms: 10^{lower} to 10^{upper}.",
+        *reasons(report.skipped),
+    ]
+
+
+def reasons(skipped: Mapping[str, str]) -> list[str]:
+    """What was skipped, a sentence per reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in skipped.items():
+        by_reason.setdefault(reason, []).append(ascii(name))
+    return [
+        f"Skipped ({reason}): {', '.join(alike)}."
+        for reason, alike in by_reason.items()
+    ]
 
 
 def spectra(layers: Iterable[Layer], *, rtol: float = 1e-4) -> Report:
@@ -119,7 +244,9 @@ def spectra(layers: Iterable[Layer], *, rtol: float = 1e-4) -> Report:
     Parameters
     ----------
     layers : iterable of Layer
-        Each with a grid. Taken one at a time.
+        Taken one at a time: a list, or what `convspectra.torch.layers(model, example)`
+        returns, whose `skipped` the report keeps. A layer without a grid gets a norm
+        that holds for every input size, and no values.
     rtol : float
         How close the ends of each norm are to be, wherever they can be.
 
@@ -130,60 +257,36 @@ def spectra(layers: Iterable[Layer], *, rtol: float = 1e-4) -> Report:
     Examples
     --------
     >>> blur = Layer("blur", np.array([[[0.25, 0.5, 0.25]]]), Geometry(grid=5))
-    >>> print(spectra([blur]))
-    layer  kernel  input  values of  largest  median  smallest  norm from  to  reshaped
-    blur    1x1x3      5      layer        1  0.6545   0.09549          1   1    0.6124
+    >>> (found,) = spectra([blur]).layers
+    >>> found.sorted_values().round(3)
+    array([1.   , 0.655, 0.655, 0.095, 0.095])
     """
-    return Report(tuple(_spectrum(layer, rtol) for layer in layers))
+    found = tuple(layer_spectrum(layer, rtol) for layer in layers)
+    return Report(found, dict(getattr(layers, "skipped", {})))
 
 
-def _spectrum(layer: Layer, rtol: float) -> LayerSpectrum:
+def layer_spectrum(layer: Layer, rtol: float) -> LayerSpectrum:
+    """The values and the norm of one layer."""
+    start = time.perf_counter()
     weight, geometry = layer.weight, layer.geometry
     stencil = stencil_of(weight, geometry)
-    torus = geometry if stencil.is_torus else geometry.torus(stencil.kernel)
     norm = operator_norm(weight, geometry, rtol)
     lower, upper = (float(to_numpy(end)) for end in (norm.lower, norm.upper))
+    values = None
+    if geometry.grid is not None:
+        torus = geometry if stencil.is_torus else geometry.torus(stencil.kernel)
+        values = to_numpy(singular_values(weight, torus))
     return LayerSpectrum(
         name=layer.name,
         shape=tuple(weight.shape),
         geometry=geometry,
-        values=to_numpy(singular_values(weight, torus)),
+        values=values,
         exact=stencil.is_torus,
         norm=NormBounds(lower, upper, norm.method, norm.grid),
         reshaped=float(reshaped_norm(weight, geometry).value),
+        seconds=time.perf_counter() - start,
     )
 
 
-def cell(value: Any, key: str = "") -> str:
-    """Return a value as a table shows it: four digits, sizes joined by x.
-
-    The ends of an interval, known by their keys, are rounded outward, but for a
-    millionth: 1.0000000001 is shown as 1.
-    """
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        near = f"{value:.4g}"
-        way = {"lower": -1, "upper": 1}.get(key.rpartition("_")[2], 0)
-        if way * (float(near) - value) < -1e-6 * abs(value):
-            digit = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
-            near = f"{float(near) + way * digit:.4g}"
-        return near
-    if isinstance(value, (tuple, list)):
-        return "x".join(map(str, value))
-    text = str(value)
-    # Names come from files: no control characters on a terminal.
-    return text if text.isprintable() else ascii(text)
-
-
-def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as plain text: first column to the left, others to the right."""
-    lines = [header, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return "\n".join(
-        "  ".join(
-            text.rjust(width) if i else text.ljust(width)
-            for i, (text, width) in enumerate(zip(line, widths))
-        ).rstrip()
-        for line in lines
-    )
+def _log10_product(norms: list[float]) -> float | None:
+    return math.fsum(map(math.log10, norms)) if all(norms) else None

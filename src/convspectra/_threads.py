@@ -43,11 +43,17 @@ def spread(work: Callable[[int, int], None], count: int, *, least: int = 1) -> N
 
 @functools.cache
 def cores() -> int:
-    """How many cores this process may use."""
+    """How many cores this process may use.
+
+    No more than OMP_NUM_THREADS: joblib, Dask, Ray and torchrun set it in the processes
+    that they start, for these to share the machine.
+    """
     try:
-        return len(os.sched_getaffinity(0))
+        allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
-        return os.cpu_count() or 1
+        allowed = os.cpu_count() or 1
+    stated = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return min(allowed, int(stated) or allowed) if stated.isdecimal() else allowed
 
 
 @functools.cache

@@ -58,7 +58,7 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
     """
     stencil, rtol = stencil_of(weight, geometry), fraction("rtol", rtol)
     double, scale = normalized(numbers(weight))
-    torus, _ = embedding(stencil)
+    torus, factor = embedding(stencil)
     taps, real = taps_of(double, torus), not is_complex(double)
     with one_thread(double):
         peak = norm_on_torus(taps, torus.rows, real=real, rtol=rtol)
@@ -66,7 +66,10 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
             group, operator = peak.group, one_group(double, stencil, peak.group)
             pair = stretched(operator, like(double, peak_wave(operator, taps, peak)))
         else:
-            pair, group = attained_near(double, stencil, taps, peak, rtol=rtol)
+            most = factor * peak.upper
+            pair, group = attained_near(
+                double, stencil, taps, peak, rtol=rtol, most=most
+            )
     x, y = pair.x, pair.y * scale
     if stencil.transposed:  # the layer is the transpose, not the adjoint
         x, y = conj(pair.y) / (pair.gain or 1.0), conj(pair.x) * (pair.gain * scale)
@@ -116,7 +119,9 @@ def stretched(operator: Operator, x: Array) -> Pair:
     return Pair(length(y), x, y)
 
 
-def attained(operator: Operator, start: np.ndarray | None, *, rtol: float) -> Pair:
+def attained(
+    operator: Operator, start: np.ndarray | None, *, rtol: float, goal: float
+) -> Pair:
     """The top singular pair of the layer as it is, by Lanczos from `start`."""
     stencil = operator.stencil
     shape = (stencil.groups, stencil.into, *stencil.columns)
@@ -125,17 +130,25 @@ def attained(operator: Operator, start: np.ndarray | None, *, rtol: float) -> Pa
     if start is not None:  # a little noise, so that nothing is out of reach
         noise = 1e-2 * noise + start / (np.linalg.norm(start) or 1.0)
     image = like(operator.taps, noise)
-    return top_pair(operator.apply, operator.apply_adjoint, image, rtol=rtol)
+    there, back = operator.apply, operator.apply_adjoint
+    return top_pair(there, back, image, rtol=rtol, goal=goal)
 
 
 def attained_near(
-    weight: Array, stencil: Stencil, taps: Taps, peak: Peak, *, rtol: float
+    weight: Array,
+    stencil: Stencil,
+    taps: Taps,
+    peak: Peak,
+    *,
+    rtol: float,
+    most: float,
 ) -> tuple[Pair, int]:
     """The top singular pair that the most promising groups have, and its group.
 
-    In the group of the peak from its wave, fading towards the edge.
+    In the group of the peak from its wave, fading towards the edge. No gain is above
+    `most`, so that one near it is enough.
     """
-    found = []
+    found, goal = [], most * (1 - rtol)
     for group in _loudest_groups(weight, stencil):
         operator, start = one_group(weight, stencil, group), None
         if group == peak.group:
@@ -143,7 +156,9 @@ def attained_near(
             for axis, n in enumerate(stencil.columns, start=2):
                 bump = np.sin(np.pi * np.arange(1, n + 1) / (n + 1))
                 start = start * bump.reshape((-1,) + (1,) * (start.ndim - axis - 1))
-        found.append((attained(operator, start, rtol=rtol), group))
+        found.append((attained(operator, start, rtol=rtol, goal=goal), group))
+        if found[-1][0].gain >= goal:
+            break
     return max(found, key=lambda pair_and_group: pair_and_group[0].gain)
 
 

@@ -1,7 +1,7 @@
 """Pictures of spectra, drawn on axes that the caller makes, shows and saves."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 matplotlib = require("matplotlib", extra="plot")
 DECADES = 2.3  # that a picture shows below its largest value
+TICKS = 12  # names of checkpoints below an axis
 LEGEND = 14  # lines that fit into a legend; where there are more, a color bar serves
 
 
@@ -26,45 +27,158 @@ def draw_spectrum(spectrum: LayerSpectrum, ax: "Axes") -> None:
         Gets a line of the values over their rank, from 0 to 1, and a dashed one at the
         certified upper end of the norm.
     """
-    ax.plot(*_line(spectrum), linewidth=1.8, label="singular values")
+    ax.plot(*_line(spectrum, normalized=True), linewidth=1.8, label="singular values")
     upper = float(spectrum.norm.upper)
     ax.axhline(
         upper, color="0.4", linestyle="--", linewidth=1, label="norm of the layer"
     )
-    _finish(ax, [spectrum])
+    _finish(ax, [spectrum], normalized=True)
     ax.set_title(spectrum.name)
     ax.legend(frameon=False, loc="lower left")
 
 
-def draw_report(report: Report, ax: "Axes") -> None:
+def draw_report(
+    report: Report,
+    ax: "Axes",
+    *,
+    ratio: bool = False,
+    normalized: bool = False,
+    legend: bool = True,
+) -> None:
     """Draw the sorted singular values of all layers on `ax`, colored by their order.
 
     Parameters
     ----------
     report : Report
     ax : matplotlib.axes.Axes
-        Gets a line per layer over the rank from 0 to 1, and a legend beside it, or a
-        color bar where there are too many layers for one. Where only some layers are
-        exact, the legend says which.
+        Gets a line per layer that has values.
+    ratio : bool
+        Whether values are divided by the largest of their layer.
+    normalized : bool
+        Whether ranks go from 0 to 1 in every layer, instead of counting its values.
+    legend : bool
+        Whether to name the layers beside the lines, or to show a color bar where there
+        are too many of them. Where only some layers are exact, the legend says which.
     """
-    colors = _colors(len(report.layers))
-    mixed = len({layer.exact for layer in report.layers}) > 1
-    for spectrum, color in zip(report.layers, colors):
+    layers = [layer for layer in report.layers if layer.values is not None]
+    mixed = len({layer.exact for layer in layers}) > 1
+    for spectrum, color in zip(layers, _colors(len(layers))):
         label = spectrum.name + " (exact)" * (mixed and spectrum.exact)
-        ax.plot(*_line(spectrum), color=color, linewidth=1.6, label=label)
-    _finish(ax, report.layers)
-    if len(report.layers) <= LEGEND:
-        ax.legend(
-            frameon=False,
-            fontsize="small",
-            loc="center left",
-            bbox_to_anchor=(1.01, 0.5),
-        )
+        line = _line(spectrum, ratio=ratio, normalized=normalized)
+        ax.plot(*line, color=color, linewidth=1.6, label=label)
+    _finish(ax, layers, ratio=ratio, normalized=normalized)
+    if not legend or not layers:
         return
+    if len(layers) > LEGEND:
+        draw_order(report, ax.figure, ax)
+        return
+    beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
+    ax.legend(frameon=False, fontsize="small", **beside)
+
+
+def draw_order(report: Report, figure: Any, ax: "Axes | None" = None) -> None:
+    """Add the colors of the layers in their order to `figure`, as a color bar.
+
+    Parameters
+    ----------
+    report : Report
+    figure : matplotlib.figure.Figure
+    ax : matplotlib.axes.Axes, optional
+        Beside which it stands; by default beside all.
+    """
     cm = require("matplotlib.cm", extra="plot")
-    bar = cm.ScalarMappable(cmap=matplotlib.colors.ListedColormap(colors))
-    bar.set_clim(0.5, len(colors) + 0.5)
-    ax.figure.colorbar(bar, ax=ax, label="layer, from first to last")
+    count = sum(layer.values is not None for layer in report.layers)
+    bar = cm.ScalarMappable(cmap=matplotlib.colors.ListedColormap(_colors(count)))
+    bar.set_clim(0.5, count + 0.5)
+    where = figure.axes if ax is None else ax
+    figure.colorbar(bar, ax=where, label="layer, from first to last")
+
+
+def draw_heat_map(spectrum: LayerSpectrum, ax: "Axes") -> None:
+    """Draw the largest value of a layer at each frequency, frequency 0 in the middle.
+
+    Parameters
+    ----------
+    spectrum : LayerSpectrum
+        Of a layer with two axes and a grid.
+    ax : matplotlib.axes.Axes
+        Gets an image, and a color bar beside it. Frequencies are in cycles per output
+        site (input site, for a transposed layer): 0.5 changes sign at every site.
+    """
+    values = spectrum.values
+    if values is None or values.ndim != 4:
+        raise ValueError(
+            "A map over frequencies must be of a layer with two axes and a grid, got "
+            f"{spectrum.name!r} with {len(spectrum.shape) - 2} axes on grid "
+            f"{spectrum.geometry.grid}."
+        )
+    top = np.fft.fftshift(values[..., 0].max(axis=-1))
+    edges = [_edges(n) for n in top.shape]
+    image = ax.imshow(top, cmap="magma", extent=(*edges[1], *edges[0]), origin="lower")
+    side = "input" if spectrum.geometry.transposed else "output"
+    ax.set_xlabel(f"frequency on the last axis, cycles per {side} site")
+    ax.set_ylabel("on the first axis")
+    of = "" if spectrum.exact else ", of the torus"
+    ax.set_title(
+        f"{spectrum.name}\nlargest value at each frequency{of}", fontsize="medium"
+    )
+    ax.figure.colorbar(image, ax=ax, shrink=0.8)
+
+
+def draw_witness(image: np.ndarray, ax: "Axes") -> None:
+    """Draw an input that a layer stretches the most: its strongest channel.
+
+    Parameters
+    ----------
+    image : array, shape (channels, height, width)
+        As `top_vectors(weight, geometry).input`.
+    ax : matplotlib.axes.Axes
+        Gets an image, and a color bar beside it.
+    """
+    image = np.real(image)
+    energy = np.sum(image**2, axis=(1, 2))
+    channel = int(np.argmax(energy))
+    most = float(np.abs(image[channel]).max())
+    drawn = ax.imshow(image[channel], cmap="RdBu_r", vmin=-most, vmax=most)
+    share = energy[channel] / (energy.sum() or 1.0)
+    ax.set_title(
+        "the input that is stretched most\n"
+        f"channel {channel} of {len(image)}, with {share:.0%} of its energy",
+        fontsize="medium",
+    )
+    ax.figure.colorbar(drawn, ax=ax, shrink=0.8)
+
+
+def draw_trajectories(trajectories: Mapping[str, Any], ax: "Axes") -> None:
+    """Draw the certified upper end of every layer's norm over checkpoints.
+
+    Parameters
+    ----------
+    trajectories : mapping
+        "checkpoints": their names in order; "layers": for each name "lower" and
+        "upper", a number per checkpoint, or None.
+    ax : matplotlib.axes.Axes
+        Gets a line per layer, and a legend where they are few.
+    """
+    layers = trajectories["layers"]
+    for (name, ends), color in zip(layers.items(), _colors(len(layers))):
+        upper = np.array(ends["upper"], dtype=float)
+        ax.plot(upper, color=color, marker=".", linewidth=1.4, label=name)
+    names = trajectories["checkpoints"]
+    step = max(1, -(-len(names) // TICKS))
+    ax.set_xticks(range(0, len(names), step), names[::step], rotation=30, ha="right")
+    ax.set_yscale("log", nonpositive="mask")
+    ax.set_ylabel("norm, certified upper end")
+    ax.grid(True, color="0.9", linewidth=0.8)
+    ax.spines[["top", "right"]].set_visible(False)
+    if 0 < len(layers) <= LEGEND:
+        beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
+        ax.legend(frameon=False, fontsize="small", **beside)
+
+
+def _edges(n: int) -> tuple[float, float]:
+    """Where the first of n centered frequencies begins, and the last ends."""
+    return (-(n // 2) - 0.5) / n, (n - n // 2 - 0.5) / n
 
 
 def _colors(count: int) -> np.ndarray:
@@ -72,22 +186,39 @@ def _colors(count: int) -> np.ndarray:
     return matplotlib.colormaps["turbo"](np.linspace(0.05, 0.95, count))
 
 
-def _line(spectrum: LayerSpectrum) -> tuple[np.ndarray, np.ndarray]:
-    """Return ranks from 0 to 1, and the values in descending order."""
+def _line(
+    spectrum: LayerSpectrum, *, ratio: bool = False, normalized: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return ranks, and the values in descending order."""
     values = spectrum.sorted_values()
-    return np.linspace(0, 1, values.size), values
+    ranks = np.linspace(0, 1, values.size) if normalized else np.arange(values.size)
+    largest = values[0] if ratio and values.size and values[0] > 0 else 1.0
+    return ranks, values / largest
 
 
-def _finish(ax: "Axes", layers: Sequence[LayerSpectrum]) -> None:
+def _finish(
+    ax: "Axes",
+    layers: Sequence[LayerSpectrum],
+    *,
+    ratio: bool = False,
+    normalized: bool = False,
+) -> None:
     kinds = {layer.exact for layer in layers}
     of = " of the layer or its torus" if len(kinds) > 1 else " of the torus"
-    ax.set_xlabel("rank, from the largest value to the smallest")
-    ax.set_ylabel("singular value" + of * (False in kinds))
+    ax.set_xlabel("rank, as a share of all values" if normalized else "rank")
+    what = "singular value / largest" if ratio else "singular value"
+    ax.set_ylabel(what + of * (False in kinds))
     top = max((float(layer.norm.upper) for layer in layers), default=0.0)
     if top > 0:
+        least = [np.quantile(layer.sorted_values(), 0.005) for layer in layers]
+        floor = float(min(least)) / (top if ratio else 1.0)
+        top = 1.0 if ratio else top
         ax.set_yscale("log", nonpositive="mask")
-        least = [np.quantile(layer.values, 0.005) for layer in layers]
-        ax.set_ylim(max(float(min(least)), top / 10**DECADES) / 1.2, 1.2 * top)
-    ax.set_xlim(0, 1)
+        ax.set_ylim(max(floor, top / 10**DECADES) / 1.2, 1.2 * top)
+    if normalized:
+        ax.set_xlim(0, 1)
+    else:
+        thousands = require("matplotlib.ticker", extra="plot").EngFormatter(sep="")
+        ax.xaxis.set_major_formatter(thousands)
     ax.grid(True, which="major", color="0.9", linewidth=0.8)
     ax.spines[["top", "right"]].set_visible(False)

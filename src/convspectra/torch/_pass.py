@@ -8,7 +8,7 @@ from functools import cached_property, partial
 import torch
 
 from .._array import one_thread
-from .._report import aligned, cell
+from .._text import aligned, cell
 from .._threads import spread
 from .._within import Within, most_of_change, norm_of, within
 from ._modules import as_kernel, whole

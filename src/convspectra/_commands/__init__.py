@@ -1,0 +1,1 @@
+"""What the commands do; `cli` chooses one and turns failures into exit codes."""

@@ -1,0 +1,69 @@
+"""The figures of a report, saved beside its page."""
+
+from pathlib import Path
+from typing import Any
+
+from .._examine import Options, kernels_of
+from .._files import replacing
+from .._render import say
+from .._report import LayerSpectrum, Report
+from .._witness import top_vectors
+
+PANELS = ({"ratio": False}, {"ratio": True}, {"ratio": True, "normalized": True})
+
+
+def save_figures(
+    report: Report, path: Path, options: Options, folder: Path, suffix: str
+) -> None:
+    """Draw all spectra, and the loudest layer, where matplotlib is installed."""
+    plot = plotting()
+    with_values = [layer for layer in report.layers if layer.values is not None]
+    if plot is None or not with_values:
+        return
+    figure = new_figure(15, 4.8)
+    shown = Report(tuple(with_values))
+    for ax, panel in zip(figure.subplots(1, 3), PANELS):
+        plot.draw_report(shown, ax, legend=False, **panel)
+    plot.draw_order(shown, figure)
+    save(figure, folder / f"spectra.{suffix}")
+    images = [x for x in with_values if len(x.shape) == 4 and min(x.geometry.grid) > 1]
+    if not images:
+        return
+    loudest = max(images, key=lambda layer: float(layer.norm.upper))
+    figure = new_figure(12, 5)
+    left, right = figure.subplots(1, 2)
+    plot.draw_heat_map(loudest, left)
+    plot.draw_witness(_witness(loudest, path, options), right)
+    save(figure, folder / f"loudest.{suffix}")
+
+
+def _witness(loudest: LayerSpectrum, path: Path, options: Options) -> Any:
+    _, placed, _ = kernels_of(path, options)
+    (one,) = (x for x in placed if x.kernel.name == loudest.name)
+    layer = one.layer(fold=options.fold)
+    return top_vectors(layer.weight, layer.geometry, rtol=1e-3).input
+
+
+def plotting() -> Any:
+    """`convspectra.plot`, None (and a word about it) where matplotlib is missing."""
+    try:
+        from .. import plot
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        say(f"no figures: {error}")
+        return None
+    return plot
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure that no window shows."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Any, target: Path) -> None:
+    """Write a figure in the format of its suffix."""
+    with replacing(target) as partial:
+        figure.savefig(partial, format=target.suffix[1:], dpi=130)

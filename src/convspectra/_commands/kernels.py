@@ -1,0 +1,151 @@
+"""The commands on the kernels of one file: values, norm, clip, project, compare."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from .. import baselines
+from .._array import Array, to_numpy
+from .._certify import TIGHT
+from .._files import check_target, write_npz
+from .._layer import Layer
+from .._norm import operator_norm
+from .._project import clip, project
+from .._render import CHANGE, COMPARISON, NORM, PROJECTION, VALUES, names, say
+from .._report import STAND_IN, LayerSpectrum, layer_spectrum
+from .shared import about, each, ends, show
+
+METHODS = (
+    baselines.reshaped_norm,
+    baselines.power_iteration,
+    baselines.fantastic_four,
+    baselines.gram_iteration,
+    baselines.tensor_norm,
+)
+
+
+def values(args: argparse.Namespace) -> int:
+    """Every singular value of each kernel."""
+    if args.output:
+        check_target(args.output, ".npz")
+    found: list[LayerSpectrum] = []
+
+    def measure(layer: Layer) -> None:
+        layer.geometry.meet(layer.weight.shape[2:])  # which needs a grid
+        found.append(layer_spectrum(layer, args.rtol))
+
+    _, skipped = each(args, measure)
+    rows = [{**layer.row(), "input": layer.geometry.grid} for layer in found]
+    if args.output:
+        write_npz(
+            args.output, {x.name: x.values for x in found if x.values is not None}
+        )
+    if args.json:
+        for row, layer in zip(rows, found):
+            row["values"] = layer.sorted_values().tolist()
+    show(args, VALUES, rows, skipped)
+    if not all(layer.exact for layer in found):
+        say(STAND_IN)
+    return 0
+
+
+def norm(args: argparse.Namespace) -> int:
+    """The norm of each kernel, and whether all are within a level."""
+    rows = []
+
+    def measure(layer: Layer) -> None:
+        norm = operator_norm(layer.weight, layer.geometry, args.rtol)
+        if args.fail_above is not None and norm.lower <= args.fail_above < norm.upper:
+            norm = operator_norm(layer.weight, layer.geometry, min(args.rtol, TIGHT))
+        rows.append(about(layer) | ends(norm))
+
+    _, skipped = each(args, measure)
+    show(args, NORM, rows, skipped)
+    if args.fail_above is None:
+        return 0
+    above = [row["name"] for row in rows if row["upper"] > args.fail_above]
+    if above:
+        say(f"above {args.fail_above:g}: {names(above)}.")
+    return int(bool(above))
+
+
+def clipped(args: argparse.Namespace) -> int:
+    """Clip and crop each kernel, and write a copy of the file."""
+
+    def change(layer: Layer) -> tuple[Array, dict[str, Any]]:
+        weight, geometry = layer.weight, layer.geometry
+        before = operator_norm(weight, geometry, args.rtol)
+        found = clip(
+            weight, geometry, args.max_norm, args.rounds, min_norm=args.min_norm
+        )
+        after = operator_norm(found, geometry, args.rtol)
+        return found, ends(before, "before_") | ends(after, "after_")
+
+    rows = _change(args, CHANGE, change)
+    outside = [row["name"] for row in rows if row["after_upper"] > args.max_norm]
+    if outside:
+        say(
+            f"cropping has left these above {args.max_norm:g}: {names(outside)}. "
+            "Take more --rounds, or `convspectra project`, which ends inside."
+        )
+    return 0
+
+
+def projected(args: argparse.Namespace) -> int:
+    """Project each kernel into the ball, and write a copy of the file."""
+
+    def change(layer: Layer) -> tuple[Array, dict[str, Any]]:
+        found = project(layer.weight, layer.geometry, args.max_norm, args.rtol)
+        return found.weight, {
+            **ends(found.before, "before_"),
+            **ends(found.after, "after_"),
+            "distance": float(found.distance),
+            "gap": float(found.gap),
+            "rounds": int(found.rounds),
+        }
+
+    _change(args, PROJECTION, change)
+    return 0
+
+
+def compare(args: argparse.Namespace) -> int:
+    """The certified norm of each kernel beside what other methods say."""
+    rows: list[dict[str, Any]] = []
+
+    def measure(layer: Layer) -> None:
+        norm = operator_norm(layer.weight, layer.geometry, args.rtol)
+        found = [
+            ("operator_norm", "certified lower end", float(norm.lower)),
+            ("operator_norm", "certified upper end", float(norm.upper)),
+        ]
+        for method in METHODS:
+            baseline = method(layer.weight, layer.geometry)
+            found.append((baseline.method, baseline.kind, float(baseline.value)))
+        for name, kind, value in found:
+            ratio = value / float(norm.upper) if norm.upper else None
+            row = {"method": name, "kind": kind, "value": value, "ratio": ratio}
+            rows.append(about(layer) | row)
+
+    _, skipped = each(args, measure)
+    show(args, COMPARISON, rows, skipped)
+    return 0
+
+
+def _change(
+    args: argparse.Namespace,
+    columns: dict[str, str],
+    change: Callable[[Layer], tuple[Array, dict[str, Any]]],
+) -> list[dict[str, Any]]:
+    """Write a copy of the file with changed kernels; show and return what changed."""
+    check_target(args.output, args.file.suffix)
+    rows, arrays = [], {}
+
+    def keep(layer: Layer) -> None:
+        weight, row = change(layer)
+        rows.append(about(layer) | row)
+        arrays[layer.name] = to_numpy(weight)
+
+    network, skipped = each(args, keep, change=True)
+    network.write(args.output, arrays)
+    show(args, columns, rows, skipped)
+    return rows

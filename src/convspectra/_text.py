@@ -1,0 +1,96 @@
+"""Numbers and names as tables of plain text show them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+WEIGHTS = ("weight", "kernel")  # last parts of names that belong to the part before
+
+
+def cell(value: Any, key: str = "") -> str:
+    """Return a value as a table shows it: four digits, sizes joined by x.
+
+    The ends of an interval, known by their keys, are rounded outward, but for a
+    millionth: 1.0000000001 is shown as 1.
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        near = f"{value:.4g}"
+        way = {"lower": -1, "upper": 1}.get(key.rpartition("_")[2], 0)
+        if way * (float(near) - value) < -1e-6 * abs(value):
+            digit = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
+            near = f"{float(near) + way * digit:.4g}"
+        return near
+    if isinstance(value, (tuple, list)):
+        return "x".join(map(str, value))
+    text = str(value)
+    # Names come from files: no control characters on a terminal.
+    return text if text.isprintable() else ascii(text)
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as plain text: first column to the left, others to the right."""
+    lines = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if i else text.ljust(width)
+            for i, (text, width) in enumerate(zip(line, widths))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def cells(
+    columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
+) -> list[list[str]]:
+    """The cells of rows, under the headings of `columns`."""
+    return [[cell(row[key], key) for key in columns.values()] for row in rows]
+
+
+def tree(lines: Sequence[list[str]]) -> list[list[str]]:
+    """Lines of cells that begin with dotted names, as a tree by module.
+
+    Where two lines or more share the beginning of their names, a line of its own says
+    it, and theirs are indented below. The order stays.
+    """
+    return _branches([(_parts(line[0]), line[1:]) for line in lines], "")
+
+
+def _parts(name: str) -> list[str]:
+    parts = name.replace("/", ".").split(".")
+    if len(parts) > 1 and parts[-1].partition(":")[0] in WEIGHTS:
+        parts[-2:] = [".".join(parts[-2:])]
+    return parts
+
+
+def _branches(named: list[tuple[list[str], list[str]]], indent: str) -> list[list[str]]:
+    found: list[list[str]] = []
+    while named:
+        count = next(
+            (i for i, (parts, _) in enumerate(named) if parts[0] != named[0][0][0]),
+            len(named),
+        )
+        alike, named = named[:count], named[count:]
+        shared = _shared([parts for parts, _ in alike])
+        if count == 1 or not shared:
+            for parts, rest in alike:
+                found.append([indent + ".".join(parts), *rest])
+            continue
+        found.append(
+            [indent + ".".join(alike[0][0][:shared]), *[""] * len(alike[0][1])]
+        )
+        below = [(parts[shared:], rest) for parts, rest in alike]
+        found.extend(_branches(below, indent + "  "))
+    return found
+
+
+def _shared(names: list[list[str]]) -> int:
+    """How many parts all names begin with, so that each has one left."""
+    count = 0
+    while all(len(name) > count + 1 for name in names) and (
+        len({name[count] for name in names}) == 1
+    ):
+        count += 1
+    return count

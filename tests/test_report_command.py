@@ -1,0 +1,296 @@
+"""`convspectra report` and `diff`: files in, a table, data, a page and figures out."""
+
+import csv
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from oracles import norm_by_matrix, values_by_matrix
+from real_data import real_data
+
+from convspectra import Geometry
+from convspectra.cli import main
+
+NETS = {  # a file, its options, and its convolutions
+    "ultraface_RFB-320.onnx": ([], 53),
+    "basic_pitch_nmp.onnx": ([], 10),
+    "ppocr_v2_cls_mobilenetv3.onnx": (["--input", "1x3x48x192"], 53),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Each test works in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def model(rng):
+    """A small checkpoint: two kernels, and what is none."""
+    arrays = {
+        "block.conv1.weight": rng.standard_normal((3, 2, 3, 3)).astype("float32"),
+        "block.conv1.bias": np.ones(3, "float32"),
+        "block.conv2.weight": rng.standard_normal((2, 3, 3, 3)).astype("float32"),
+    }
+    safetensors.numpy.save_file(arrays, "model.safetensors", metadata={"format": "pt"})
+    return arrays
+
+
+def said(capsys, *argv, code=0):
+    """Run the command; return what is on stdout and stderr."""
+    assert main([*map(str, argv)]) == code
+    return capsys.readouterr()
+
+
+def document(capsys, *argv, code=0):
+    return json.loads(said(capsys, *argv, "--json", code=code).out)
+
+
+def test_a_report_is_a_table_a_page_its_data_and_figures(capsys, here, model):
+    out, err = said(capsys, "report", "model.safetensors", "--grid", 8)
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "layer",
+        "block",
+        "conv1.weight",
+        "conv2.weight",
+    ]
+    assert "Largest norms: block.conv" in err
+    assert "Skipped (has fewer than 3 axes): 'block.conv1.bias'." in err
+    folder = here / "convspectra-report"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"report.html", "report.json", "spectra.png", "loudest.png"}
+    found = json.loads((folder / "report.json").read_text())
+    for row in found["layers"]:
+        weight = model[row["name"]].astype(float)
+        want = values_by_matrix(weight, Geometry(grid=8))
+        assert row["norm_upper"] == pytest.approx(want[0], rel=2e-4)
+        assert row["smallest"] == pytest.approx(want[-1], abs=1e-5)
+        assert row["above_one"] == pytest.approx(np.mean(want > 1), abs=1e-3)
+    html = (folder / "report.html").read_text(encoding="utf-8")
+    assert "block.conv2.weight" in html
+
+
+def test_data_alone_leaves_no_files(capsys, here, model):
+    found = document(capsys, "report", "model.safetensors", "--grid", 4)
+    assert [row["name"] for row in found["layers"]] == [
+        "block.conv1.weight",
+        "block.conv2.weight",
+    ]
+    out, _ = said(capsys, "report", "model.safetensors", "--grid", 4, "--csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["shape"] for row in rows] == ["3x2x3x3", "2x3x3x3"]
+    for row, other in zip(rows, found["layers"]):
+        assert float(row["norm_upper"]) == other["norm_upper"]
+    assert [path.name for path in here.iterdir()] == ["model.safetensors"]
+
+
+def test_without_a_grid_norms_hold_for_every_size(capsys, model):
+    out, err = said(capsys, "report", "model.safetensors")
+    assert "hold for every size" in err
+    assert "conv1.weight" in out
+    (row, _) = document(capsys, "report", "model.safetensors")["layers"]
+    for geometry in (
+        Geometry(9, boundary="zeros"),
+        Geometry(9, boundary="zeros", stride=2),
+        Geometry(9, boundary="zeros", dilation=2, padding=3),
+    ):
+        norm = norm_by_matrix(model["block.conv1.weight"], geometry)
+        assert norm <= row["norm_upper"] * (1 + 1e-6)
+
+
+def test_a_geometry_file_speaks_of_each_kernel(capsys, here, model):
+    (here / "layers.toml").write_text(
+        '["*"]\nboundary = "zeros"\npadding = 1\n'
+        '["*.conv1.*"]\ngrid = [6, 5]\n["*.conv2.*"]\ngrid = 4\nstride = 2\n'
+    )
+    argv = ["report", "model.safetensors", "--geometry", "layers.toml"]
+    one, two = document(capsys, *argv)["layers"]
+    for row, geometry in (
+        (one, Geometry((6, 5), padding=1, boundary="zeros")),
+        (two, Geometry(4, stride=2, padding=1, boundary="zeros")),
+    ):
+        norm = norm_by_matrix(model[row["name"]], geometry)
+        assert row["norm_lower"] * (1 - 1e-6) <= norm <= row["norm_upper"] * (1 + 1e-6)
+
+
+def test_a_bad_kernel_is_skipped_and_the_others_go_on(capsys, model):
+    model["nan"] = np.full((1, 1, 3), np.nan, "float32")
+    np.savez("model.npz", **model)
+    found = document(capsys, "report", "model.npz", "--grid", 4)
+    assert len(found["layers"]) == 2
+    reasons = {row["name"]: row["reason"] for row in found["skipped"]}
+    assert "must be finite" in reasons["nan"]
+
+
+@pytest.mark.parametrize("suffix", ["pdf", "svg"])
+def test_figures_of_other_formats(here, model, suffix):
+    argv = ["report", "model.safetensors", "--grid", "4", "--figures", suffix]
+    assert main([*argv, "-o", "out"]) == 0
+    head = (here / "out" / f"spectra.{suffix}").read_bytes()[:4]
+    assert head == {"pdf": b"%PDF", "svg": b"<?xm"}[suffix]
+
+
+class Nowhere:
+    """Finds that a package is not installed."""
+
+    def __init__(self, package):
+        self.package = package
+
+    def find_spec(self, name, path=None, target=None):
+        if name == self.package:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "missing"),
+    [("matplotlib", "plot", "spectra.png"), ("plotly", "report", "report.html")],
+)
+def test_what_is_not_installed_is_said_and_the_rest_is_there(
+    capsys, here, model, monkeypatch, module, extra, missing
+):
+    for loaded in [name for name in sys.modules if name.startswith(module)]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setattr("sys.meta_path", [Nowhere(module), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "convspectra.plot", raising=False)
+    monkeypatch.delattr("convspectra.plot", raising=False)
+    out, err = said(capsys, "report", "model.safetensors", "--grid", 4, "-o", "out")
+    assert f"pip install convspectra[{extra}]" in err
+    assert "conv1.weight" in out
+    names = {path.name for path in (here / "out").iterdir()}
+    assert missing not in names
+    assert "report.json" in names
+
+
+def test_the_network_that_comes_with_the_package(capsys, here):
+    found = document(capsys, "report")
+    kernels = [row for row in found["layers"] if len(row["shape"]) == 4]
+    assert len(kernels) > 10
+    assert all(row["boundary"] == "zeros" for row in kernels)
+    assert kernels[0]["grid"] == [32, 32]
+    assert all(row["norm_lower"] <= row["norm_upper"] for row in kernels)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_real_networks_report(capsys, name):
+    options, count = NETS[name]
+    path = real_data(name)
+    found = document(capsys, "report", path, *options, "--key", "*")
+    kernels = [row for row in found["layers"] if len(row["shape"]) == 4]
+    assert len(kernels) == count
+    assert all(row["grid"] for row in kernels)
+
+
+# Two checkpoints
+
+
+def test_diff_tells_what_grew_and_by_how_much(capsys, model):
+    grown = {**model, "block.conv2.weight": 2 * model["block.conv2.weight"]}
+    np.savez("a.npz", **model)
+    np.savez("b.npz", **grown, extra=np.ones((1, 1, 3)))
+    found = document(capsys, "diff", "a.npz", "b.npz", "--grid", 6)
+    first, second = found["kernels"]
+    assert first["name"] == "block.conv2.weight"
+    assert first["growth_lower"] <= 2 <= first["growth_upper"]
+    assert first["growth_upper"] - first["growth_lower"] < 1e-3
+    assert (second["growth_lower"], second["growth_upper"]) == (1, 1)
+    reasons = {row["name"]: row["reason"] for row in found["skipped"]}
+    assert reasons["extra"] == "is not in a.npz"
+
+
+@pytest.mark.parametrize(("level", "code"), [(1.9, 1), (2.1, 0)])
+def test_diff_is_a_gate(capsys, model, level, code):
+    grown = {**model, "block.conv2.weight": 2 * model["block.conv2.weight"]}
+    np.savez("a.npz", **model)
+    np.savez("b.npz", **grown)
+    argv = ["diff", "a.npz", "b.npz", "--grid", 6, "--fail-above", level]
+    out, err = said(capsys, *argv, code=code)
+    assert "block.conv1.weight" in out
+    assert ("grew by more than 1.9, or may have: 'block.conv2.weight'" in err) == code
+
+
+def test_diff_needs_something_in_common(capsys, model):
+    np.savez("a.npz", **model)
+    np.savez("b.npz", other=np.ones((1, 1, 3)))
+    _, err = said(capsys, "diff", "a.npz", "b.npz", code=2)
+    assert "must share kernels by name and shape" in err
+
+
+# Several checkpoints
+
+
+def save_checkpoints(model, count):
+    names = []
+    for step in range(1, count + 1):
+        scaled = {name: array * step for name, array in model.items()}
+        names.append(f"step{step}.npz")
+        np.savez(names[-1], **scaled)
+    return names
+
+
+def test_many_checkpoints_are_each_a_row_and_a_result(capsys, here, model):
+    names = save_checkpoints(model, 11)
+    (here / "step3.npz").write_bytes(b"not a zip file")
+    found = document(capsys, "report", *names[::-1], "--grid", 4, "-o", "out")
+    rows = found["checkpoints"]
+    assert [row["name"] for row in rows] == names  # step2 before step10
+    assert "damaged or cut short" in rows[2]["error"]
+    good = [row for row in rows if row["error"] is None]
+    assert len(good) == 10
+    assert good[-1]["upper"] == pytest.approx(11 * good[0]["upper"], rel=1e-4)
+    assert len(list((here / "out" / "results").iterdir())) == 11
+    page = json.loads((here / "out" / "report.json").read_text())
+    upper = page["trajectories"]["layers"]["block.conv1.weight"]["upper"]
+    assert upper[-1] == pytest.approx(11 * upper[0], rel=1e-4)
+    assert page["trajectories"]["checkpoints"][0] == "step1.npz"
+    assert (here / "out" / "trajectories.png").exists()
+
+
+def test_checkpoints_that_were_done_are_not_looked_at_again(capsys, here, model):
+    names = save_checkpoints(model, 3)
+    argv = ["report", *names, "--grid", 4, "-o", "out"]
+    said(capsys, *argv)
+    _, err = said(capsys, *argv)
+    assert "3 of 3 were done before." in err
+    save_checkpoints({"other": np.ones((1, 1, 3))}, 1)
+    out, err = said(capsys, *argv)
+    assert "2 of 3 were done before." in err
+    assert "other" in out
+    _, err = said(capsys, *argv, "--stride", 2)  # other options, other results
+    assert "done before" not in err
+
+
+def test_shards_share_the_work_and_the_last_run_makes_the_page(capsys, here, model):
+    names = save_checkpoints(model, 5)
+    argv = ["report", *names, "--grid", 4, "-o", "out"]
+    for number in (1, 2):
+        said(capsys, *argv, "--shard", f"{number}/2")
+    assert not (here / "out" / "report.html").exists()
+    _, err = said(capsys, *argv)
+    assert "5 of 5 were done before." in err
+    assert (here / "out" / "report.html").exists()
+
+
+def test_processes_give_what_one_gives(capsys, model):
+    names = save_checkpoints(model, 4)
+    argv = ["report", *names, "--grid", 4, "--csv"]
+    alone, _ = said(capsys, *argv, "-o", "alone")
+    beside, _ = said(capsys, *argv, "-o", "beside", "--jobs", 2)
+
+    def without_seconds(text):
+        rows = csv.DictReader(io.StringIO(text))
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+
+    assert without_seconds(alone) == without_seconds(beside)
+
+
+def test_when_no_checkpoint_can_be_read_the_command_could_not_run(capsys, here):
+    for name in ("a.npz", "b.npz"):
+        (here / name).write_bytes(b"nothing")
+    out, err = said(capsys, "report", "a.npz", "b.npz", code=2)
+    assert "2 of 2 could not be read" in err
+    assert out.count("damaged or cut short") == 2
