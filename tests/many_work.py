@@ -59,6 +59,8 @@ def main():
     """Run a shard, for tests that need it in a process of its own."""
     checkpoints, marks, folder = map(Path, sys.argv[1:4])
     jobs, number, count = map(int, sys.argv[4:])
+    # Which tests that run in the background would ignore.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         each_checkpoint(
             shard(checkpoints.iterdir(), number, count),

@@ -28,6 +28,9 @@ def test_the_commands_of_a_page_run_one_after_another(page, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     weight = np.random.default_rng(0).standard_normal((4, 4, 3, 3)) / 6
     np.save("kernel.npy", weight)
+    text = page.read_text(encoding="utf-8")
+    for name, block in re.findall(r"```toml\n# (\S+)\n(.*?)```", text, re.DOTALL):
+        Path(name).write_text(block, encoding="utf-8")
     for command in commands(page):
         assert main(shlex.split(command)) == 0, command
 

@@ -6,6 +6,8 @@ import json
 import math
 import os
 import signal
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -15,7 +17,7 @@ from real_data import real_data
 
 import convspectra as cs
 from convspectra._files import Refusal
-from convspectra._readers import hdf5_store
+from convspectra._readers import hdf5_store, hdf5_worker
 from convspectra._readers.keras_config import _snake_case, from_layer, to_layer
 from convspectra._readers.keras_file import read_keras
 
@@ -439,13 +441,40 @@ def test_old_sequential_models_are_lists(tmp_path):
         {"groups": 1.5},
     ],
 )
-def test_a_configuration_of_something_else_is_no_kernel(tmp_path, config):
-    model = {"class_name": "Model", "config": {"layers": [conv("c", **config)]}}
+@pytest.mark.parametrize("kind", ["Conv1D", "Conv1DTranspose"])
+def test_a_configuration_of_something_else_is_no_kernel(tmp_path, kind, config):
+    layer = conv("c", **config) | {"class_name": kind}
+    model = {"class_name": "Model", "config": {"layers": [layer]}}
     layers = {"c": {"c/kernel:0": np.ones((3, 1, 1))}}
     save_old(tmp_path / "k.h5", layers, config=model)
     network = read_keras(tmp_path / "k.h5")
     reason = "is not what the configuration of its layer states"
     assert network.skipped == (("c/kernel", reason),)
+
+
+def test_depthwise_kernels_of_keras_2(tmp_path):
+    layer = {"name": "c", "depth_multiplier": 3, "kernel_size": [2], "padding": "same"}
+    model = {"config": {"layers": [{"class_name": "DepthwiseConv1D", "config": layer}]}}
+    layers = {"c": {"c/depthwise_kernel:0": np.ones((2, 5, 3))}}
+    save_old(tmp_path / "k.h5", layers, config=model)
+    (kernel,) = read_keras(tmp_path / "k.h5").kernels
+    assert (kernel.name, kernel.shape) == ("c/depthwise_kernel", (15, 1, 2))
+    assert kernel.stated == {"groups": 5, "padding": "same", "boundary": "zeros"}
+
+
+def test_layers_of_one_name_are_told_apart_by_their_models(tmp_path):
+    def inside(name, *layers):
+        config = {"name": name, "layers": list(layers)}
+        return {"class_name": "Sequential", "config": config}
+
+    two = [inside("a", conv("c", strides=[2])), inside("b", conv("c", strides=[3]))]
+    layers = {"m": {f"{name}/c/kernel:0": np.ones((3, 1, 1)) for name in "ab"}}
+    save_old(tmp_path / "k.h5", layers, config=inside("", inside("m", *two)))
+    kernels = read_keras(tmp_path / "k.h5").kernels
+    assert [(k.name, k.stated["stride"]) for k in kernels] == [
+        ("m/a/c/kernel", (2,)),
+        ("m/b/c/kernel", (3,)),
+    ]
 
 
 def test_a_dense_layer_has_a_matrix(tmp_path):
@@ -500,6 +529,41 @@ def test_datasets_larger_than_the_file_are_refused(tmp_path, make, message):
     (kernel,) = read_keras(tmp_path / "k.h5").kernels
     with pytest.raises(Refusal, match=message):
         kernel.load()
+
+
+def test_attributes_larger_than_the_file_are_refused(tmp_path):
+    with h5py.File(tmp_path / "k.h5", "w") as file:
+        file.attrs["model_config"] = np.bytes_("x" * 1000)
+        assert hdf5_worker._texts(file, 1000) == {"model_config": ["x" * 1000]}
+        with pytest.raises(hdf5_worker.Refused, match="must not be larger than"):
+            hdf5_worker._texts(file, 999)
+
+
+def test_numbers_of_other_formats_are_left_to_hdf5(tmp_path):
+    array, other = np.array([1, -2, 0.5]).reshape(3, 1, 1), h5py.h5t.IEEE_F32LE.copy()
+    other.set_fields(31, 24, 7, 1, 23)  # an exponent with a bit less, in four bytes
+    other.set_ebias(63)
+    with h5py.File(tmp_path / "k.h5", "w") as file:
+        file.attrs["layer_names"], group = ["c"], file.create_group("c")
+        group.attrs["weight_names"] = ["kernel"]
+        space = h5py.h5s.create_simple(array.shape)
+        h5py.h5d.create(group.id, b"kernel", other, space)
+        group["kernel"][:] = array
+    (kernel,) = read_keras(tmp_path / "k.h5").kernels
+    np.testing.assert_array_equal(kernel.load(), array.T)
+    assert kernel.fixed
+
+
+@pytest.mark.skipif(hdf5_worker.resource is None, reason="a system without limits")
+@pytest.mark.parametrize("work", ["bytearray(2**31)", "while True: pass"])
+def test_the_work_on_a_file_is_limited(work):
+    code = f"import hdf5_worker\nhdf5_worker._limit(2**30, 1)\n{work}"
+    folder = str(hdf5_store.WORKER.parent)
+    environment = os.environ | hdf5_store.ENVIRONMENT | {"PYTHONPATH": folder}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, check=False
+    )
+    assert b"MemoryError" in done.stderr or done.returncode == -signal.SIGXCPU
 
 
 def outside(file):

@@ -336,14 +336,18 @@ def test_numbers_that_a_cast_rounds_are_fixed(tmp_path, rng):
     assert network.skipped == (("last", why),)
 
 
-@pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm"])
-def test_a_batchnorm_gives_its_factors(tmp_path, rng, op):
-    shape = {"Conv": (4, 1, 3, 3), "ConvTranspose": (2, 1, 3, 3), "Gemm": (3, 4)}[op]
-    into = {"Conv": (2, 4, 3), "ConvTranspose": (2, 2, 3), "Gemm": (3,)}[op]
-    out = 2 if op == "ConvTranspose" else 4
+@pytest.mark.parametrize(
+    ("op", "shape", "into", "out", "groups"),
+    [
+        ("Conv", (4, 1, 3, 3), (2, 4, 3), 4, {"group": 2}),
+        ("ConvTranspose", (2, 3, 3, 3), (2, 2, 3), 3, {}),
+        ("ConvTranspose", (2, 1, 3, 3), (2, 2, 3), 2, {"group": 2}),
+        ("Gemm", (3, 4), (3,), 4, {}),
+    ],
+)
+def test_a_batchnorm_gives_its_factors(tmp_path, rng, op, shape, into, out, groups):
     tensors = [stored("w", rng.standard_normal(shape))]
     tensors += [stored(name, rng.uniform(0.5, 2, out)) for name in "bgmv"]
-    groups = {} if op == "Gemm" else {"group": 2}
     nodes = [
         make_node(op, [*"xwb"], ["c"], **groups),
         make_node("BatchNormalization", [*"cgbmv"], ["y"], epsilon=0.25),
@@ -364,6 +368,9 @@ def test_a_batchnorm_gives_its_factors(tmp_path, rng, op):
         ({}, True),
         ({"training_mode": 1}, False),
         ({"spatial": 0}, False),
+        ({"is_test": 0}, False),
+        ({"inputs": [*"xggcg"]}, False),
+        ({"outputs": ["y", "mean"]}, False),
         ({"output": "c"}, False),
         ({"nodes": [make_node("Relu", ["c"], ["z"])]}, False),
         ({"gamma": np.ones(3)}, False),
@@ -373,10 +380,10 @@ def test_a_batchnorm_gives_its_factors(tmp_path, rng, op):
 )
 def test_only_a_batchnorm_that_nothing_bypasses_counts(tmp_path, change, found):
     options = {"op_type": "BatchNormalization", "gamma": np.ones(2), "nodes": []}
-    options |= {"output": "y"} | change
+    options |= {"inputs": [*"cgggg"], "outputs": ["y"], "output": "y"} | change
     tensors = [stored("w", WEIGHT), stored("g", options.pop("gamma"))]
     more, output = options.pop("nodes"), options.pop("output")
-    norm = make_node(inputs=[*"cgggg"], outputs=["y"], **options)
+    norm = make_node(**options)
     nodes = [make_node("Conv", ["x", "w"], ["c"]), norm, *more]
     kernel = only(reads(model_of(nodes, tensors, outputs=[output]), tmp_path))
     assert (kernel.factors is not None) == found

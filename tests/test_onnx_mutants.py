@@ -196,7 +196,14 @@ def test_branches_as_deep_as_protobuf_allows(tmp_path, depth, allowed):
             read_onnx(path)
 
 
-@pytest.mark.parametrize("data", [b"", b"\x08\x0a", b"no model at all", bytes(100)])
+CUT = conv_model()
+CUT.ClearField("opset_import")  # which comes after the graph
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x08\x0a", b"no model at all", bytes(100), CUT.SerializeToString()],
+)
 def test_other_files_are_refused(tmp_path, data):
     (tmp_path / "model.onnx").write_bytes(data)
     with pytest.raises(Refusal, match=r"must hold a graph|must be a whole \.onnx file"):
@@ -241,6 +248,13 @@ def test_shape_inference_has_limits(tmp_path, monkeypatch, model, limit, most):
     network = reads(model, tmp_path)
     assert grids(network) == [None]
     assert network.skipped == (("shape inference", FAILED),)
+
+
+def test_modules_beside_the_model_are_never_run(tmp_path, monkeypatch):
+    for name in ("onnx", "json", "contextlib"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    assert grids(reads(conv_model(), tmp_path)) == [(5,)]
 
 
 def small_model():

@@ -190,7 +190,7 @@ def test_many_damaged_files(tmp_path, watching, name):
         FILES[name](tmp_path / name)
     else:
         shutil.copyfile(real_data(name), tmp_path / name)
-    count = 500 if name.endswith(SLOW) else 4000
+    count = 300 if name.endswith(SLOW) else 4000
     read, refused = campaign(tmp_path / name, count, watching)
     assert 0 < read < read + refused == count
 

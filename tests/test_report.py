@@ -128,6 +128,9 @@ def test_what_the_layers_say_they_skipped_is_kept(rng):
     report = spectra(Found([Layer("k", *make("plain", rng))]))
     assert report.skipped == Found.skipped
     assert "Skipped (is no convolution): 'attention'." in str(report)
+    many = Report((), {f"b{i}": "is short" for i in range(9)})
+    assert "'b4', 'b5', and 3 more." in str(many)
+    assert "b6" not in str(many)
 
 
 def test_a_data_frame_has_a_row_per_layer(rng):
@@ -161,7 +164,7 @@ def test_names_form_a_tree():
         "  1.c",
         "b",
         "  x.y",
-        "  z.kernel:0",
+        "  z/kernel:0",
     ]
     assert tree([["x", "1"], ["x", "2"]]) == [["x", "1"], ["x", "2"]]
     assert tree([]) == []

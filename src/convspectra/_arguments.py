@@ -66,8 +66,8 @@ BENCH = """
 
 The layers of the paper's figure 1 and of ResNet-18 and ResNet-50, with random float32
 kernels, by convspectra, by the paper's lines in NumPy, torch, JAX and TensorFlow, and
-by the full matrix, Gram iteration and power iteration. What fails its check is not
-timed. Ratios are their seconds over ours. A run that was stopped goes on where it was,
+by the full matrix, Gram iteration and power iteration. Ratios are their seconds over
+ours. What fails its check is not timed. A run that was stopped goes on where it was,
 if nothing has changed. Exit code 1: an answer of ours has failed its check."""
 
 
@@ -279,7 +279,7 @@ def _add_report(to: argparse.ArgumentParser) -> None:
         "--backend",
         choices=("loky", "dask", "ray"),
         default="loky",
-        help="joblib's: processes of this machine (default), or a cluster",
+        help="processes of this machine by joblib (default), or a cluster",
     )
     many.add_argument(
         "--scheduler", metavar="ADDRESS", help="of Dask, like tcp://10.0.0.1:8786"

@@ -98,6 +98,8 @@ def read_table(path: Path, names: Iterable[str]) -> Table:
     """
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path} must be readable: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} must be a file in TOML, got {error}.") from error
     names = list(names)

@@ -45,6 +45,7 @@ EVERY_SIZE = (
     "all that the stride divides); there are no values then."
 )
 LOUDEST = 3  # layers that a summary names
+NAMED = 6  # of what was skipped for one reason
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,10 +229,13 @@ def summary_lines(report: Report) -> list[str]:
 
 
 def reasons(skipped: Mapping[str, str]) -> list[str]:
-    """What was skipped, a sentence per reason."""
+    """What was skipped, a sentence per reason, which names some."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in skipped.items():
         by_reason.setdefault(reason, []).append(ascii(name))
+    for alike in by_reason.values():
+        if len(alike) > NAMED:
+            alike[NAMED:] = [f"and {len(alike) - NAMED} more"]
     return [
         f"Skipped ({reason}): {', '.join(alike)}."
         for reason, alike in by_reason.items()

@@ -1,6 +1,7 @@
 """Numbers and names as tables of plain text show them."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,9 +60,10 @@ def tree(lines: Sequence[list[str]]) -> list[list[str]]:
 
 
 def _parts(name: str) -> list[str]:
-    parts = name.replace("/", ".").split(".")
+    """The parts of a name, each with the dot or slash after it."""
+    parts = re.split(r"(?<=[./])", name)
     if len(parts) > 1 and parts[-1].partition(":")[0] in WEIGHTS:
-        parts[-2:] = [".".join(parts[-2:])]
+        parts[-2:] = ["".join(parts[-2:])]
     return parts
 
 
@@ -76,11 +78,10 @@ def _branches(named: list[tuple[list[str], list[str]]], indent: str) -> list[lis
         shared = _shared([parts for parts, _ in alike])
         if count == 1 or not shared:
             for parts, rest in alike:
-                found.append([indent + ".".join(parts), *rest])
+                found.append([indent + "".join(parts), *rest])
             continue
-        found.append(
-            [indent + ".".join(alike[0][0][:shared]), *[""] * len(alike[0][1])]
-        )
+        module = "".join(alike[0][0][:shared]).rstrip("./")
+        found.append([indent + module, *[""] * len(alike[0][1])])
         below = [(parts[shared:], rest) for parts, rest in alike]
         found.extend(_branches(below, indent + "  "))
     return found

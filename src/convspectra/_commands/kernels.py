@@ -82,7 +82,8 @@ def clipped(args: argparse.Namespace) -> int:
         return found, ends(before, "before_") | ends(after, "after_")
 
     rows = _change(args, CHANGE, change)
-    outside = [row["name"] for row in rows if row["after_upper"] > args.max_norm]
+    most = args.max_norm * (1 + args.rtol)  # rounding is not meant
+    outside = [row["name"] for row in rows if row["after_upper"] > most]
     if outside:
         say(
             f"cropping has left these above {args.max_norm:g}: {names(outside)}. "

@@ -21,6 +21,8 @@ from .._files import Entry, Refusal, copy_zip, numbers_of, parsing, replacing
 WHAT = "HDF5 file"
 WORKER = Path(__file__).with_name("hdf5_worker.py")
 SECONDS = 600  # that the worker may take, waiting for the disk included
+# No threads, which claim memory; no libraries that a file asks for.
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "HDF5_PLUGIN_PRELOAD": "::"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +118,7 @@ def _work(path: Path, *names: str) -> bytes:
             capture_output=True,
             check=False,
             timeout=SECONDS,
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # threads claim memory
+            env=os.environ | ENVIRONMENT,
         )
     except subprocess.TimeoutExpired:
         said, code = "", 1

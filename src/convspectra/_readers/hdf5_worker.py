@@ -21,7 +21,8 @@ except ImportError:  # not on Windows
 
 TEXTS = ("model_config", "layer_names", "weight_names", "name", "dtype")
 MOST_DEPTH = 60  # of groups in groups: the paths of deeper ones could outgrow the file
-SECONDS, MEMORY = 20, 2**31  # of work, and beyond what the file explains
+SECONDS, MEMORY = 10, 2**31  # of work, and beyond what the file explains
+RATE = 2**23  # bytes that a second of work makes of a compressed dataset, at least
 COMPRESSED_BYTES = 2**32  # that a dataset may grow to
 
 
@@ -31,7 +32,7 @@ class Refused(Exception):
 
 def main(path: Path, name: str | None = None) -> None:
     size = path.stat().st_size
-    _limit(MEMORY + 16 * size)
+    _limit(MEMORY + 16 * size, SECONDS)
     with h5py.File(path, "r", locking=False) as file:
         if name is None:
             json.dump(_contents(file, size), sys.stdout)
@@ -40,16 +41,16 @@ def main(path: Path, name: str | None = None) -> None:
         wanted = math.prod(dataset.shape) * dataset.dtype.itemsize
         if wanted > (size if dataset.chunks is None else COMPRESSED_BYTES):
             raise Refused(f"{name!r} must not grow to {wanted} bytes from {size}.")
-        _limit(MEMORY + 16 * size + 3 * wanted)
+        _limit(MEMORY + 16 * size + 3 * wanted, SECONDS + wanted // RATE)
         sys.stdout.buffer.write(dataset[()].tobytes())
 
 
-def _limit(memory: int) -> None:
+def _limit(memory: int, seconds: int) -> None:
     if resource is not None:
-        # Only the soft limits, so that the one on memory can be set again.
+        # Only the soft limits, which can be set again.
         for what, most in (
             (resource.RLIMIT_AS, memory),
-            (resource.RLIMIT_CPU, SECONDS),
+            (resource.RLIMIT_CPU, seconds),
         ):
             _, hard = resource.getrlimit(what)
             within = most if hard == resource.RLIM_INFINITY else min(most, hard)
