@@ -178,7 +178,7 @@ def test_norm_without_a_grid_holds_for_every_size(capsys, kernel):
     assert main(["norm", "k.npy", "--grid", "none"]) == 0
     out, err = capsys.readouterr()
     assert "every size" in out
-    assert "hold for every size" in err
+    assert "bound every size from above" in err
 
 
 def test_rtol_sets_how_close_the_ends_are(capsys, kernel):
@@ -414,7 +414,7 @@ BAD_OPTIONS = {
     "norm model.txt": "must be in a file that ends in .npy, .npz, .safetensors, .onnx",
     "report model.txt": "model.txt: A network must be in a file that ends in",
     "report k.npy --shard 3/2": "must be like 3/16, the third of sixteen, got '3/2'",
-    "report k.npy -o k.npy": "The output must be a folder, got 'k.npy'",
+    "report k.npy -o k.npy": "must be a folder that can be written, got 'k.npy'",
     "diff k.npy missing.npy": "missing.npy: ",
     "": "the following arguments are required: COMMAND",
     "nonsense": "invalid choice: 'nonsense'",

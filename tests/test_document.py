@@ -28,7 +28,8 @@ def test_a_document_is_json_and_has_what_a_page_draws(rng):
         Layer("matrix", rng.standard_normal((2, 2, 1)), Geometry(grid=1)),
     ]
     report = Report(spectra(layers).layers, {"fc": "is no convolution"})
-    document = json.loads(json.dumps(document_of(report, "net"), allow_nan=False))
+    made = document_of(report, "net", report.notes())
+    document = json.loads(json.dumps(made, allow_nan=False))
     plain, line, cube, anywhere, matrix = document["layers"]
     values = report.layers[0].sorted_values()
     assert plain["curve"]["values"][0] == pytest.approx(values[0], rel=1e-4)
@@ -49,7 +50,7 @@ def test_a_large_map_is_thinned_and_keeps_its_largest(rng):
     (layer,) = spectra(
         [Layer("k", rng.standard_normal((1, 1, 3, 3)), Geometry(300))]
     ).layers
-    (row,) = document_of(Report((layer,)), "net")["layers"]
+    (row,) = document_of(Report((layer,)), "net", [])["layers"]
     heat = np.array(row["heat"]["top"])
     assert max(heat.shape) <= SIDE
     assert row["heat"]["thinned"]

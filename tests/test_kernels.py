@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from convspectra import Geometry, dense_matrix
-from convspectra._kernels import choose, place, read_table
+from convspectra._kernels import check_table, choose, place, read_table
 from convspectra._readers.records import Kernel, Network
 
 
@@ -56,7 +56,8 @@ def test_a_kernel_without_a_geometry_is_skipped_unless_it_is_all_there_is():
 def test_a_table_is_read_from_a_file(tmp_path):
     path = tmp_path / "layers.toml"
     path.write_text('["conv*"]\ngrid = [32, 32]\nboundary = "zeros"\n')
-    found = read_table(path, ["conv1", "fc"])
+    found = read_table(path)
+    check_table(found, ["conv1", "fc"])
     assert found == {"conv*": {"grid": [32, 32], "boundary": "zeros"}}
 
 
@@ -66,17 +67,29 @@ def test_a_table_is_read_from_a_file(tmp_path):
         ("[conv1\n", "must be a file in TOML"),
         ("[conv1]\nstrides = 2\n", "some of grid, stride, .* got {'strides': 2}"),
         ("grid = 3\n", "a table must have some of"),
-        (
-            "[conv9]\ngrid = 3\n",
-            "for a kernel of the file, got 'conv9'. There are: conv1",
-        ),
     ],
 )
 def test_a_bad_table_is_refused(tmp_path, text, message):
     path = tmp_path / "layers.toml"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
-        read_table(path, ["conv1"])
+        read_table(path)
+
+
+def test_a_table_for_no_kernel_is_refused():
+    with pytest.raises(ValueError, match="for a kernel of the file, got 'conv9'"):
+        check_table({"conv9": {"grid": 3}}, ["conv1"])
+
+
+def test_what_nobody_says_of_the_boundary_is_known_to_be_assumed():
+    kernels = [kernel("silent"), kernel("stated", boundary="zeros")]
+    for options, assumed in (
+        ({"grid": 4}, [True, False]),
+        ({"grid": 4, "boundary": "circular"}, [False, False]),
+        ({}, [False, False]),
+    ):
+        placed, _ = place(kernels, options, {})
+        assert [one.assumed for one in placed] == assumed
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -319,6 +319,26 @@ def test_stored_numbers_are_found_and_written(tmp_path, way):
 
 
 @pytest.mark.usefixtures("no_inference")
+@pytest.mark.parametrize("scale", [{"value_float": 0.3}, {"value_floats": [0.3, 0.7]}])
+def test_scales_may_be_listed_in_a_node(tmp_path, scale):
+    nodes = [
+        make_node("Constant", [], ["s"], **scale),
+        make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0),
+    ]
+    model = reading(*nodes, tensors=[stored("q", WEIGHT.astype("int8"))])
+    want = matrix_of(model, (2, 4), np.float32)
+    got = dense(only(reads(model, tmp_path)), 4)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_list_in_a_node_is_fixed(tmp_path):
+    node = make_node("Constant", [], ["w"], value_floats=[1.0, 2.0])
+    kernel = only(reads(reading(node, op="MatMul"), tmp_path))
+    assert kernel.fixed == "is stored as a list"
+    np.testing.assert_array_equal(kernel.load(), [[[1.0], [2.0]]])
+
+
+@pytest.mark.usefixtures("no_inference")
 def test_numbers_that_a_cast_rounds_are_fixed(tmp_path, rng):
     weight = rng.standard_normal((2, 2, 3)) * 1e5  # beyond what half precision holds
     nodes = [
@@ -487,6 +507,24 @@ def dequantized(scale, *names, **attributes):
                 tensors=[stored("v", WEIGHT)],
             ),
             "its weight is computed by Identity",  # not the one of ONNX
+        ),
+        (
+            reading(
+                make_node("Transpose", ["v"], ["w"], perm=[0, 0, 1]),
+                tensors=[stored("v", WEIGHT)],
+            ),
+            "its weight is computed by Transpose",
+        ),
+        (
+            reading(
+                make_node("Cast", ["v"], ["w"], to=Tensor.FLOAT),
+                tensors=[stored("v", WEIGHT.astype("int8"))],
+            ),
+            "its weight is computed by Cast",
+        ),
+        (
+            dequantized(np.ones(2, "f"), "s", output_dtype=10),
+            "its weight is computed by DequantizeLinear",
         ),
         (reading(tensors=[stored("w", np.ones((1, 1, 1), int))]), "holds INT64"),
         (reading(tensors=[stored("w", WEIGHT.astype("int8"))]), "holds int8"),

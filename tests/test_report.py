@@ -103,7 +103,7 @@ def test_a_layer_without_a_grid_has_a_norm_for_every_size_and_no_values(rng):
     assert {row[key] for key in ("values_of", "count", "smallest", "above_one")} == {
         None
     }
-    assert "hold for every size" in str(report)
+    assert "bound every size" in str(report)
 
 
 def test_the_summary_names_the_loudest_and_multiplies_all(rng):
@@ -119,6 +119,8 @@ def test_the_summary_names_the_loudest_and_multiplies_all(rng):
     )
     zero = spectra([*layers, Layer("zero", np.zeros((1, 1, 3)), Geometry(4))])
     assert zero.summary()["log10_product_lower"] is None
+    assert "Product of all norms: 0 to 0." in str(zero)
+    assert Report(()).summary()["log10_product_upper"] is None
 
 
 def test_what_the_layers_say_they_skipped_is_kept(rng):

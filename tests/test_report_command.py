@@ -98,7 +98,7 @@ def test_data_alone_leaves_no_files(capsys, here, model):
 
 def test_without_a_grid_norms_hold_for_every_size(capsys, model):
     out, err = said(capsys, "report", "model.safetensors")
-    assert "hold for every size" in err
+    assert "bound every size from above" in err
     assert "conv1.weight" in out
     (row, _) = document(capsys, "report", "model.safetensors")["layers"]
     for geometry in (
@@ -132,6 +132,30 @@ def test_a_bad_kernel_is_skipped_and_the_others_go_on(capsys, model):
     assert len(found["layers"]) == 2
     reasons = {row["name"]: row["reason"] for row in found["skipped"]}
     assert "must be finite" in reasons["nan"]
+
+
+def test_a_file_of_bad_kernels_alone_could_not_be_looked_at(capsys, here):
+    np.savez("nan.npz", a=np.full((1, 1, 3), np.nan), b=np.full((1, 1, 3), np.nan))
+    _, err = said(capsys, "report", "nan.npz", "--grid", 4, code=2)
+    assert "nan.npz: 'a': `weight` must be finite" in err
+    assert [path.name for path in here.iterdir()] == ["nan.npz"]
+
+
+def test_what_is_taken_for_granted_is_said(capsys, model):
+    said_so = "they\nare taken to be circular"
+    argv = ["report", "model.safetensors", "--csv"]
+    assert said_so in said(capsys, *argv, "--grid", 4).err
+    assert said_so not in said(capsys, *argv, "--grid", 4, "--boundary", "zeros").err
+    assert said_so not in said(capsys, *argv).err
+
+
+def test_a_later_report_leaves_no_figures_of_an_earlier_one(capsys, here, model):
+    argv = ["report", "model.safetensors", "-o", "out"]
+    said(capsys, *argv, "--grid", 4)
+    _, err = said(capsys, *argv)
+    names = {path.name for path in (here / "out").iterdir()}
+    assert names == {"report.html", "report.json"}
+    assert "in out: report.html, report.json." in err
 
 
 @pytest.mark.parametrize("suffix", ["pdf", "svg"])
@@ -207,6 +231,30 @@ def test_diff_tells_what_grew_and_by_how_much(capsys, model):
     assert (second["growth_lower"], second["growth_upper"]) == (1, 1)
     reasons = {row["name"]: row["reason"] for row in found["skipped"]}
     assert reasons["extra"] == "is not in a.npz"
+    assert "fewer than 3 axes" in reasons["block.conv1.bias"]
+
+
+def test_diff_says_why_a_kernel_has_no_partner_and_its_gate_fails(capsys, model):
+    whole = {"block.conv2.weight": np.ones((2, 3, 3, 3), int)}
+    np.savez("a.npz", **model)
+    np.savez("b.npz", **{**model, **whole})
+    argv = ["diff", "a.npz", "b.npz", "--grid", 6]
+    found = document(capsys, *argv)
+    reasons = {row["name"]: row["reason"] for row in found["skipped"]}
+    assert "in b.npz: holds int64" in reasons["block.conv2.weight"]
+    _, err = said(capsys, *argv, "--fail-above", 2, code=1)
+    assert "growth is unknown: 'block.conv2.weight'" in err
+
+
+def test_diff_names_the_file_that_is_wrong(capsys, model):
+    np.savez("a.npz", **model)
+    model["block.conv2.weight"][:] = np.nan
+    np.savez("b.npz", **model)
+    _, err = said(capsys, "diff", "a.npz", "b.npz", "--grid", 6, code=2)
+    assert "convspectra: b.npz: 'block.conv2.weight': `weight` must be finite" in err
+    for argv in (["a.npz", "none.npz"], ["none.npz", "a.npz"]):
+        _, err = said(capsys, "diff", *argv, code=2)
+        assert err == "convspectra: none.npz: No such file or directory.\n"
 
 
 @pytest.mark.parametrize(("level", "code"), [(1.9, 1), (2.1, 0)])
@@ -224,7 +272,7 @@ def test_diff_needs_something_in_common(capsys, model):
     np.savez("a.npz", **model)
     np.savez("b.npz", other=np.ones((1, 1, 3)))
     _, err = said(capsys, "diff", "a.npz", "b.npz", code=2)
-    assert "must share kernels by name and shape" in err
+    assert "a.npz and b.npz must share kernels by name and shape" in err
 
 
 # Several checkpoints
@@ -301,3 +349,12 @@ def test_when_no_checkpoint_can_be_read_the_command_could_not_run(capsys, here):
     out, err = said(capsys, "report", "a.npz", "b.npz", code=2)
     assert "2 of 2 could not be read" in err
     assert out.count("damaged or cut short") == 2
+    _, err = said(capsys, "report", "a.npz", "b.npz", "--csv", code=2)
+    assert err.count("damaged or cut short") == 2
+
+
+def test_a_shard_without_files_has_nothing_to_do(capsys, here, model):
+    np.savez("a.npz", **model)
+    said(capsys, "report", "a.npz", "--shard", "3/3", "--grid", 4)
+    _, err = said(capsys, "report", "--shard", "3/3", code=2)
+    assert "`--shard` must come with the files to share" in err

@@ -9,6 +9,7 @@ from typing import Any
 
 from ._examine import Options
 from ._geometry import BOUNDARIES
+from ._kernels import read_table
 from ._readers import SUFFIXES
 
 CLOSENESS = "how close the ends of a norm are to be, where they can"
@@ -54,8 +55,9 @@ each by its name:
   padding = 1
   boundary = "zeros"
 
-What is not known is not guessed: without a grid a norm holds for every input size, and
-if nothing else is known either, for any stride, dilation, groups and zero padding."""
+Without a grid a norm is bounded for every input size, and if nothing else is known
+either, for any stride, dilation, groups and zero padding. With a grid alone, layers are
+taken to be circular, of stride 1 and in one group, as the options say by default."""
 
 DIFF = """
 
@@ -118,8 +120,8 @@ def parser() -> argparse.ArgumentParser:
         "step100.safetensors step200.safetensors --grid 32 --fail-above 1.1",
         more=DIFF,
     )
-    diff.add_argument("file", type=Path, metavar="A", help=FORMATS)
-    diff.add_argument("other", type=Path, metavar="B", help="another, of any format")
+    diff.add_argument("before", type=Path, metavar="A", help=FORMATS)
+    diff.add_argument("after", type=Path, metavar="B", help="another, of any format")
     _add_geometry(diff, grid=_sizes_or_none)
     _add_folding(diff)
     diff.add_argument(
@@ -258,7 +260,7 @@ def _add_report(to: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help=(
             "for the page, the figures and the results (default convspectra-report; "
-            "with --json or --csv nothing is written unless this is given)"
+            "of one file, with --json or --csv, nothing is written unless this is said)"
         ),
     )
     to.add_argument(
@@ -349,21 +351,18 @@ def _add_geometry(
         to.add_argument(
             f"--{name}",
             type=_sizes,
-            default=least,
             metavar="N",
             help=f"2, or 2x1 for one per axis (default {least})",
         )
     to.add_argument(
         "--groups",
         type=int,
-        default=1,
         metavar="N",
         help="into which the channels are divided (default 1)",
     )
     to.add_argument(
         "--padding",
         type=_padding,
-        default="same",
         metavar="P",
         help=(
             "same, valid, 1, 1x2, or before:after on each axis, 0:1x0:1 (default same)"
@@ -372,18 +371,17 @@ def _add_geometry(
     to.add_argument(
         "--boundary",
         choices=BOUNDARIES,
-        default="circular",
         help="what the layer reads beyond its input (default circular)",
     )
     to.add_argument(
         "--transposed",
         action="store_true",
+        default=None,
         help="the layer is a transposed convolution, its kernel (in, out, *kernel)",
     )
     to.add_argument(
         "--output-padding",
         type=_sizes,
-        default=0,
         metavar="N",
         help="further outputs at the end of a transposed layer (default 0)",
     )
@@ -431,10 +429,11 @@ def _add_bound(to: argparse.ArgumentParser) -> None:
 
 def options_of(args: argparse.Namespace) -> Options:
     """Return what the options say of the kernels in a file."""
+    given = {name: getattr(args, name) for name in GEOMETRY}
     return Options(
         keys=args.key,
-        geometry={name: getattr(args, name) for name in GEOMETRY},
-        table=args.table,
+        geometry={name: value for name, value in given.items() if value is not None},
+        table={} if args.table is None else read_table(args.table),
         layout=args.layout,
         sizes=args.sizes,
         fold=getattr(args, "fold", False),

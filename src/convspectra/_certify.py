@@ -99,7 +99,8 @@ def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
         rounded = replace(taps, weight=taps.weight.astype(dtype))
         tops = values_at(rounded, points, parts)[..., 0].astype(np.float64)
         top = float(tops.max())
-        loud = np.any(tops * (1 + 2 * relative) + 2 * absolute >= top, axis=1)
+        least = (top - absolute) * (1 - relative)
+        loud = np.any((tops + absolute) * (1 + relative) >= least, axis=1)
         points, tops = points[loud], tops[loud]
     number, group = np.unravel_index(np.argmax(tops), tops.shape)
     matrix = _matrix(taps, points[number], int(group), parts)

@@ -14,12 +14,12 @@ SIDE = (
 DIGITS = 5  # of the values that are drawn
 
 
-def document_of(report: Report, title: str) -> dict[str, Any]:
+def document_of(report: Report, title: str, notes: list[str]) -> dict[str, Any]:
     """Return all that is shown of a report; curves and maps are thinned."""
     return {
         "title": title,
         "version": version("convspectra"),
-        "notes": report.notes(),
+        "notes": notes,
         "summary": report.summary(),
         "layers": [
             {**layer.row(), "curve": curve(layer), "heat": heat(layer)}

@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from ._document import document_of
-from ._kernels import Placed, choose, place, read_table
+from ._kernels import Placed, Table, check_table, choose, place
 from ._readers import Network, read_network
 from ._report import LayerSpectrum, Report, layer_spectrum
 
+ASSUMED = (
+    "Neither the file nor the options say what layers read beyond their input: they\n"
+    "are taken to be circular. With zero padding a norm can be larger."
+)
 Watch = Callable[[list[Placed]], Iterable[Placed]]
 
 
@@ -23,8 +27,8 @@ class Options:
         Names or patterns of the kernels to take.
     geometry : mapping
         Arguments of `Geometry`, for what the file does not state.
-    table : Path, optional
-        A .toml file with geometries by name, which hold in any case.
+    table : mapping
+        Geometries by names or patterns for names, which hold in any case.
     layout : str, optional
         Of kernels among arrays.
     sizes : tuple of int, optional
@@ -36,7 +40,7 @@ class Options:
 
     keys: list[str] | None = None
     geometry: Mapping[str, Any] = field(default_factory=dict)
-    table: Path | None = None
+    table: Table = field(default_factory=dict)
     layout: str | None = None
     sizes: tuple[int, ...] | None = None
     fold: bool = False
@@ -49,17 +53,18 @@ def kernels_of(
     """A file, its kernels with their geometries, and why others are not among them."""
     network = read_network(path, layout=options.layout, sizes=options.sizes)
     kernels, skipped = choose(network, options.keys)
-    table = {}
-    if options.table is not None:
-        table = read_table(options.table, (kernel.name for kernel in kernels))
-    placed, misfits = place(kernels, options.geometry, table)
+    check_table(options.table, (kernel.name for kernel in kernels))
+    placed, misfits = place(kernels, options.geometry, options.table)
     return network, placed, skipped | misfits
 
 
-def examine(path: Path, options: Options, watch: Watch = iter) -> Report:
-    """Report on every kernel of a file; one that cannot be is skipped with the reason.
+def examine(
+    path: Path, options: Options, watch: Watch = iter
+) -> tuple[Report, list[str]]:
+    """Report on every kernel of a file, and say what a reader must know of it.
 
-    `watch` is shown the kernels, and passes them on one by one.
+    A kernel that cannot be looked at is skipped with the reason; that none can is an
+    error. `watch` is shown the kernels, and passes them on one by one.
     """
     _, placed, skipped = kernels_of(path, options)
     found: list[LayerSpectrum] = []
@@ -69,9 +74,19 @@ def examine(path: Path, options: Options, watch: Watch = iter) -> Report:
             found.append(layer_spectrum(layer, options.rtol))
         except (ValueError, TypeError) as error:
             skipped[one.kernel.name] = f"{error}".rstrip(".")
-    return Report(tuple(found), skipped)
+    if not found:
+        name = placed[0].kernel.name
+        raise ValueError(f"{name!a}: {skipped[name]}. No other kernel is any better.")
+    report = Report(tuple(found), skipped)
+    return report, [*report.notes(), *assumptions(placed)]
+
+
+def assumptions(placed: list[Placed]) -> list[str]:
+    """What was taken for granted of the layers, in sentences."""
+    return [ASSUMED] if any(one.assumed for one in placed) else []
 
 
 def examined(path: Path, options: Options) -> dict[str, Any]:
     """As `examine`, as a document: what a worker sends back."""
-    return document_of(examine(path, options), path.name)
+    report, notes = examine(path, options)
+    return document_of(report, path.name, notes)

@@ -23,6 +23,7 @@ class Placed:
 
     kernel: Kernel
     geometry: Geometry
+    assumed: bool  # that the boundary is circular, since nobody says what it is
 
     def layer(self, *, fold: bool = False) -> Layer:
         """Read the numbers; `fold` takes them together with a BatchNorm after them."""
@@ -81,7 +82,10 @@ def place(
     skipped: dict[str, str] = {}
     for kernel in kernels:
         try:
-            placed.append(Placed(kernel, _geometry(kernel, options, table)))
+            stated = _stated(kernel, options, table)
+            geometry = _geometry(kernel, stated)
+            assumed = geometry.grid is not None and "boundary" not in stated
+            placed.append(Placed(kernel, geometry, assumed))
         except (ValueError, TypeError) as error:
             skipped[kernel.name] = f"{error}".rstrip(".")
     if not placed:
@@ -90,8 +94,8 @@ def place(
     return placed, skipped
 
 
-def read_table(path: Path, names: Iterable[str]) -> Table:
-    """Read geometries by name from a .toml file, and check them against the names.
+def read_table(path: Path) -> Table:
+    """Read geometries by name from a .toml file.
 
     Each table is headed by the name of a kernel or by a pattern for names, and has some
     of the arguments of `Geometry`.
@@ -102,26 +106,36 @@ def read_table(path: Path, names: Iterable[str]) -> Table:
         raise ValueError(f"{path} must be readable: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} must be a file in TOML, got {error}.") from error
-    names = list(names)
     for key, stated in found.items():
         if not isinstance(stated, dict) or not set(stated) <= set(FIELDS):
             raise ValueError(
                 f"{path}: a table must have some of {', '.join(FIELDS)}, got "
                 f"{stated!r} for {key!r}."
             )
-        if not any(_matches(name, key) for name in names):
-            raise ValueError(
-                f"{path}: each table must be for a kernel of the file, got {key!r}. "
-                f"There are: {', '.join(names[:20])}."
-            )
     return found
 
 
-def _geometry(kernel: Kernel, options: Mapping[str, Any], table: Table) -> Geometry:
+def check_table(table: Table, names: Iterable[str]) -> None:
+    """Refuse a table that is for no kernel: its name must have been meant otherwise."""
+    names = list(names)
+    for key in table:
+        if not any(_matches(name, key) for name in names):
+            raise ValueError(
+                f"Each table of `--geometry` must be for a kernel of the file, got "
+                f"{key!r}. There are: {', '.join(names[:20])}."
+            )
+
+
+def _stated(kernel: Kernel, options: Mapping[str, Any], table: Table) -> dict[str, Any]:
+    """What is said of the geometry of a kernel, by whomever."""
     stated = {"grid": None, **options, **kernel.stated}
     for key, more in table.items():
         if _matches(kernel.name, key):
             stated |= {name: _plain(value) for name, value in more.items()}
+    return stated
+
+
+def _geometry(kernel: Kernel, stated: Mapping[str, Any]) -> Geometry:
     geometry = Geometry(**stated).on(len(kernel.shape) - 2)
     if kernel.shape[0] % geometry.groups:
         raise ValueError(

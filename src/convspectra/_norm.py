@@ -90,8 +90,9 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
         `lower <= norm <= upper`, rounding included, by one of these methods:
 
         "frequencies" : circular boundary, block diagonal. The ends meet to `rtol`.
-        "matrix" : any other layer whose matrix is small: up to 2048 x 2048, or groups
-            with 2**24 entries in all. The ends meet to `rtol`.
+        "matrix" : any other layer whose matrix is small: up to 2**24 entries, and 2**33
+            if these are multiplied by its shorter side (2048 x 2048, or many smaller
+            ones in groups). The ends meet to `rtol`.
         "embedding" : other layers. The upper end is that of a circular layer which
             holds this one as a block; the lower end is attained on the layer itself.
         "supremum" : grid None. With zero padding or a circular boundary the ends meet

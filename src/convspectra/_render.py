@@ -55,6 +55,7 @@ GROWTH = {
 CHECKPOINTS = {
     "checkpoint": "name",
     "layers": "layers",
+    "skipped": "skipped",
     "largest norm": "upper",
     "of": "loudest",
     "log10 of the product": "log10_product_upper",

@@ -41,8 +41,8 @@ STAND_IN = (
 )
 NOTE = f"{STAND_IN} Norms are of the layer as it is, between ends that hold."
 EVERY_SIZE = (
-    "Norms without an input size hold for every size (with a circular boundary, for\n"
-    "all that the stride divides); there are no values then."
+    "Norms without an input size bound every size from above (with a circular\n"
+    "boundary, every one that the stride divides); there are no values then."
 )
 LOUDEST = 3  # layers that a summary names
 NAMED = 6  # of what was skipped for one reason
@@ -220,10 +220,12 @@ def summary_lines(report: Report) -> list[str]:
         f"{cell(name)} {cell(by_name[name], 'upper')}" for name in found["largest"]
     )
     lower, upper = (
-        cell(found[f"log10_product_{end}"], end) for end in ("lower", "upper")
+        "0" if log is None else f"10^{cell(log, end)}"
+        for end in ("lower", "upper")
+        for log in [found[f"log10_product_{end}"]]
     )
     return [
-        f"Largest norms: {loudest}. Product of all norms: 10^{lower} to 10^{upper}.",
+        f"Largest norms: {loudest}. Product of all norms: {lower} to {upper}.",
         *reasons(report.skipped),
     ]
 
@@ -293,4 +295,4 @@ def layer_spectrum(layer: Layer, rtol: float) -> LayerSpectrum:
 
 
 def _log10_product(norms: list[float]) -> float | None:
-    return math.fsum(map(math.log10, norms)) if all(norms) else None
+    return math.fsum(map(math.log10, norms)) if norms and all(norms) else None

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from .._arguments import options_of
-from .._examine import examined
+from .._examine import Options, examined
 from .._many import Outcome, each_checkpoint, natural_key, shard, trajectories
 from .._render import CHECKPOINTS, as_json, counted, say, table
 from .figures import new_figure, plotting, save
-from .outputs import as_csv, make_folder, write_page
+from .outputs import as_csv, check_folder, make_folder, write_page
 
 
 def checkpoints(args: argparse.Namespace, folder: Path) -> int:
@@ -21,8 +21,10 @@ def checkpoints(args: argparse.Namespace, folder: Path) -> int:
     paths = sorted(dict.fromkeys(args.files), key=natural_key)
     if args.shard:
         paths = shard(paths, *args.shard)
-    make_folder(folder)
+    check_folder(folder)
     options = options_of(args)
+    if not args.shard:
+        make_folder(folder)
     with counted(len(paths), "report") as advance:
         outcomes = each_checkpoint(
             paths,
@@ -43,17 +45,13 @@ def checkpoints(args: argparse.Namespace, folder: Path) -> int:
         _conclude(outcomes, folder, args.figures)
     failed = sum(outcome.error is not None for outcome in outcomes)
     if failed:
-        say(f"{failed} of {len(outcomes)} could not be read: see their errors.")
-    return 2 if failed == len(outcomes) else 0
+        say(f"{failed} of {len(outcomes)} could not be read.")
+    return 2 if outcomes and failed == len(outcomes) else 0
 
 
-def _key(options: Any) -> dict[str, Any]:
+def _key(options: Options) -> dict[str, Any]:
     """What results depend on besides the files: the options, and this version."""
-    table = options.table
-    return {
-        "options": asdict(options) | {"table": table and table.read_text("utf-8")},
-        "version": version("convspectra"),
-    }
+    return {"options": asdict(options), "version": version("convspectra")}
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
@@ -62,6 +60,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     return {
         "name": str(outcome.path),
         "layers": len(document["layers"]) if outcome.document else None,
+        "skipped": document["summary"].get("skipped"),
         "upper": loudest.get("norm_upper"),
         "loudest": loudest.get("name"),
         "log10_product_upper": document["summary"].get("log10_product_upper"),
@@ -82,6 +81,9 @@ def _show(
             for outcome in outcomes
             for row in (outcome.document or {"layers": []})["layers"]
         )
+        for row in rows:
+            if row["error"] is not None:
+                say(f"{row['name']}: {row['error']}")
     else:
         table(CHECKPOINTS, rows)
 
@@ -103,13 +105,14 @@ def _conclude(outcomes: list[Outcome], folder: Path, suffix: str) -> None:
         f"Layers are those of the last of {len(good)} checkpoints.",
         *last["notes"],
     ]
-    write_page({**last, "notes": notes, "trajectories": norms}, folder)
+    written = write_page({**last, "notes": notes, "trajectories": norms}, folder)
     plot = plotting()
     if norms is not None and plot is not None:
         figure = new_figure(9, 4.8)
         plot.draw_trajectories(norms, figure.subplots())
         save(figure, folder / f"trajectories.{suffix}")
-    say(f"{folder}/report.html shows the last one, and all norms over checkpoints.")
+        written.append(f"trajectories.{suffix}")
+    say(f"in {folder}: {', '.join(written)}, of which {good[-1].path} is the last.")
 
 
 def _short_names(paths: list[Path]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._arguments import options_of
-from .._examine import Options, kernels_of
+from .._examine import Options, assumptions, kernels_of
 from .._kernels import Placed
 from .._layer import Layer
 from .._norm import operator_norm
@@ -20,17 +20,21 @@ from .shared import about, ends, listed, naming
 def diff(args: argparse.Namespace) -> int:
     """Compare the norms of the layers that two files share."""
     options = options_of(args)
-    pairs, skipped = _pairs(args.file, args.other, options)
+    pairs, alone, skipped = _pairs(args.before, args.after, options)
     if any(after.geometry.grid is None for _, after in pairs):
         say(EVERY_SIZE)
+    for sentence in assumptions([after for _, after in pairs]):
+        say(sentence)
     rows = []
-    for before, after in progress(pairs, "diff"):
-        with naming(before.kernel.name):
-            layers = (before.layer(fold=options.fold), after.layer(fold=options.fold))
-            rows.append(_growth(*layers, options.rtol))
+    for pair in progress(pairs, "diff"):
+        before, after = (
+            _layer(path, one, options)
+            for path, one in zip((args.before, args.after), pair)
+        )
+        rows.append(_growth(before, after, options.rtol))
     rows.sort(key=lambda row: -row["growth_upper"])
     if args.json:
-        files = {"file": str(args.file), "other": str(args.other)}
+        files = {"before": str(args.before), "after": str(args.after)}
         as_json({**files, "kernels": rows, "skipped": listed(skipped)})
     else:
         table(GROWTH, rows)
@@ -41,36 +45,42 @@ def diff(args: argparse.Namespace) -> int:
     grown = [row["name"] for row in rows if row["growth_upper"] > args.fail_above]
     if grown:
         say(f"grew by more than {args.fail_above:g}, or may have: {names(grown)}.")
-    return int(bool(grown))
+    if alone:
+        say(f"cannot be compared, so that growth is unknown: {names(alone)}.")
+    return int(bool(grown or alone))
 
 
 def _pairs(
     one: Path, other: Path, options: Options
-) -> tuple[list[tuple[Placed, Placed]], dict[str, str]]:
-    """The kernels of two files that have the same name and shape, and all others."""
-    found, skipped = [], {}
+) -> tuple[list[tuple[Placed, Placed]], list[str], dict[str, str]]:
+    """Kernels of two files with the same name and shape, those alone, and why."""
+    found, reasons = [], []
     for path in (one, other):
-        try:
+        with naming("", path):
             _, placed, why = kernels_of(path, options)
-        except (ValueError, OSError) as error:
-            raise ValueError(f"{path}: {error}") from error
         found.append({x.kernel.name: x for x in placed})
-        skipped |= why
+        reasons.append({name: f"in {path}: {reason}" for name, reason in why.items()})
     before, after = found
-    pairs = []
+    skipped = reasons[0] | reasons[1]
+    pairs, alone = [], []
     for name in {**before, **after}:
-        if name not in before or name not in after:
-            skipped[name] = f"is not in {one if name not in before else other}"
-        elif before[name].kernel.shape != after[name].kernel.shape:
+        if name in before and name in after:
+            if before[name].kernel.shape == after[name].kernel.shape:
+                pairs.append((before[name], after[name]))
+                continue
             skipped[name] = "has another shape in each file"
-        else:
-            pairs.append((before[name], after[name]))
+        skipped.setdefault(name, f"is not in {one if name not in before else other}")
+        alone.append(name)
     if not pairs:
         raise ValueError(
-            f"The files must share kernels by name and shape, got none in common with "
-            f"{other}."
+            f"{one} and {other} must share kernels by name and shape, got none."
         )
-    return pairs, skipped
+    return pairs, alone, skipped
+
+
+def _layer(path: Path, one: Placed, options: Options) -> Layer:
+    with naming(one.kernel.name, path):
+        return one.layer(fold=options.fold)
 
 
 def _growth(before: Layer, after: Layer, rtol: float) -> dict[str, Any]:

@@ -14,12 +14,15 @@ PANELS = ({"ratio": False}, {"ratio": True}, {"ratio": True, "normalized": True}
 
 def save_figures(
     report: Report, path: Path, options: Options, folder: Path, suffix: str
-) -> None:
-    """Draw all spectra, and the loudest layer, where matplotlib is installed."""
+) -> list[str]:
+    """Draw all spectra, and the loudest layer, where matplotlib is installed.
+
+    Returns the names of what was written.
+    """
     plot = plotting()
     with_values = [layer for layer in report.layers if layer.values is not None]
     if plot is None or not with_values:
-        return
+        return []
     figure = new_figure(15, 4.8)
     shown = Report(tuple(with_values))
     for ax, panel in zip(figure.subplots(1, 3), PANELS):
@@ -28,13 +31,14 @@ def save_figures(
     save(figure, folder / f"spectra.{suffix}")
     images = [x for x in with_values if len(x.shape) == 4 and min(x.geometry.grid) > 1]
     if not images:
-        return
+        return [f"spectra.{suffix}"]
     loudest = max(images, key=lambda layer: float(layer.norm.upper))
     figure = new_figure(12, 5)
     left, right = figure.subplots(1, 2)
     plot.draw_heat_map(loudest, left)
     plot.draw_witness(_witness(loudest, path, options), right)
     save(figure, folder / f"loudest.{suffix}")
+    return [f"spectra.{suffix}", f"loudest.{suffix}"]
 
 
 def _witness(loudest: LayerSpectrum, path: Path, options: Options) -> Any:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,15 +13,20 @@ from .._page import page
 from .._render import say
 from .._text import cell
 
+FIGURES = ("spectra", "loudest", "trajectories")
+
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder that cannot be made, before any work is done for it."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"The output must be a folder, got {str(folder)!r}.")
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ValueError(
+            f"The output must be a folder that can be written, got {str(folder)!r}."
+        )
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder for the results, or say why it cannot be."""
+    """Make the folder for the results, without a page or figures of earlier ones."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -28,10 +34,13 @@ def make_folder(folder: Path) -> None:
             f"The output must be a folder that can be made, got {str(folder)!r}: "
             f"{error.strerror}."
         ) from error
+    for name in ("report", *FIGURES):
+        for old in folder.glob(f"{name}.*"):
+            old.unlink()
 
 
-def write_page(document: dict[str, Any], folder: Path) -> None:
-    """Write report.json and, where plotly is installed, report.html."""
+def write_page(document: dict[str, Any], folder: Path) -> list[str]:
+    """Write report.json and, where plotly is installed, report.html; return these."""
     with replacing(folder / "report.json") as partial:
         partial.write_text(json.dumps(document, indent=1), encoding="utf-8")
     try:
@@ -40,9 +49,10 @@ def write_page(document: dict[str, Any], folder: Path) -> None:
         if error.name != "plotly":
             raise
         say(f"no page: {error}")
-        return
+        return ["report.json"]
     with replacing(folder / "report.html") as partial:
         partial.write_text(text, encoding="utf-8")
+    return ["report.html", "report.json"]
 
 
 def as_csv(rows: Iterable[Mapping[str, Any]]) -> None:

@@ -22,6 +22,8 @@ EMBEDDED = "cifar10_resnet.onnx"
 
 def report(args: argparse.Namespace) -> int:
     """Report on one network, on several, or on the one that comes with the package."""
+    if args.shard and not args.files:
+        raise ValueError("`--shard` must come with the files to share, got none.")
     if len(args.files) > 1 or args.shard:
         return checkpoints(args, _folder(args) or FOLDER)
     with ExitStack() as stack:
@@ -39,8 +41,8 @@ def _one(args: argparse.Namespace, path: Path, options: Options) -> int:
     folder = _folder(args)
     if folder is not None:
         check_folder(folder)
-    found = examine(path, options, partial(progress, label="report"))
-    document = document_of(found, path.name)
+    found, notes = examine(path, options, partial(progress, label="report"))
+    document = document_of(found, path.name, notes)
     if args.json:
         as_json(document)
     elif args.csv:
@@ -49,13 +51,13 @@ def _one(args: argparse.Namespace, path: Path, options: Options) -> int:
         table(COLUMNS, found.rows(), tree)
         for sentence in summary_lines(found):
             say(sentence)
-    for sentence in found.notes():
+    for sentence in notes:
         say(sentence)
     if folder is not None:
         make_folder(folder)
-        write_page(document, folder)
-        save_figures(found, path, options, folder, args.figures)
-        say(f"{folder}/report.html shows this; report.json and figures are beside it.")
+        written = write_page(document, folder)
+        written += save_figures(found, path, options, folder, args.figures)
+        say(f"in {folder}: {', '.join(written)}.")
     return 0
 
 

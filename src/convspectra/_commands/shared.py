@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from .._arguments import options_of
@@ -50,12 +51,17 @@ def _unchanged(kernel: Any, linear: bool) -> str:
 
 
 @contextmanager
-def naming(name: str) -> Iterator[None]:
-    """Put the name of the array before what is wrong with it."""
+def naming(name: str, path: Path | None = None) -> Iterator[None]:
+    """Put the names of the file and of the array before what is wrong with them."""
+    before = "" if path is None else f"{path}: "
+    if name:
+        before += f"{name!a}: "
     try:
         yield
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{name!a}: {error}") from error
+        raise ValueError(f"{before}{error}") from error
+    except OSError as error:
+        raise ValueError(f"{before}{error.strerror or error}.") from error
 
 
 def about(layer: Layer) -> dict[str, Any]:
