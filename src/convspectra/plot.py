@@ -168,6 +168,9 @@ def draw_trajectories(trajectories: Mapping[str, Any], ax: "Axes") -> None:
     step = max(1, -(-len(names) // TICKS))
     ax.set_xticks(range(0, len(names), step), names[::step], rotation=30, ha="right")
     ax.set_yscale("log", nonpositive="mask")
+    plain = require("matplotlib.ticker", extra="plot").LogFormatter
+    ax.yaxis.set_major_formatter(plain())
+    ax.yaxis.set_minor_formatter(plain(labelOnlyBase=False, minor_thresholds=(2, 0.4)))
     ax.set_ylabel("norm, certified upper end")
     ax.grid(True, color="0.9", linewidth=0.8)
     ax.spines[["top", "right"]].set_visible(False)

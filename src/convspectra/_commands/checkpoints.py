@@ -23,8 +23,6 @@ def checkpoints(args: argparse.Namespace, folder: Path) -> int:
         paths = shard(paths, *args.shard)
     check_folder(folder)
     options = options_of(args)
-    if not args.shard:
-        make_folder(folder)
     with counted(len(paths), "report") as advance:
         outcomes = each_checkpoint(
             paths,
@@ -105,6 +103,7 @@ def _conclude(outcomes: list[Outcome], folder: Path, suffix: str) -> None:
         f"Layers are those of the last of {len(good)} checkpoints.",
         *last["notes"],
     ]
+    make_folder(folder)
     written = write_page({**last, "notes": notes, "trajectories": norms}, folder)
     plot = plotting()
     if norms is not None and plot is not None:
@@ -112,7 +111,7 @@ def _conclude(outcomes: list[Outcome], folder: Path, suffix: str) -> None:
         plot.draw_trajectories(norms, figure.subplots())
         save(figure, folder / f"trajectories.{suffix}")
         written.append(f"trajectories.{suffix}")
-    say(f"in {folder}: {', '.join(written)}, of which {good[-1].path} is the last.")
+    say(f"in {folder}: {', '.join(written)}; layers are those of {good[-1].path}.")
 
 
 def _short_names(paths: list[Path]) -> list[str]:
