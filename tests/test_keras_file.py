@@ -390,6 +390,7 @@ def test_weights_alone_say_what_they_are_by_their_names(tmp_path, rng):
         "model_1": {"a/kernel:0": array(3, 4, 6), "b/kernel:0": array(3, 4, 6)},
         "gamma": {"gamma/gamma:0": array(1, 1, 1, 6)},
         "ints": {"ints/kernel:0": np.ones((3, 3, 1, 1), "int8")},
+        "empty": {"empty/kernel:0": array(3, 0, 2)},
     }
     save_old(tmp_path / "k.h5", layers)
     network = read_keras(tmp_path / "k.h5")
@@ -411,6 +412,7 @@ def test_weights_alone_say_what_they_are_by_their_names(tmp_path, rng):
         "convlstm/recurrent_kernel": "is of a recurrent layer",
         "gamma/gamma": "is no kernel",
         "ints/kernel": "holds int8, not floating point",
+        "empty/kernel": "has no entries",
     }
 
 
@@ -477,6 +479,18 @@ def test_layers_of_one_name_are_told_apart_by_their_models(tmp_path):
     ]
 
 
+def test_names_are_different(tmp_path):
+    config = {"config": {"layers": [conv("a"), conv("model_weights/a/a")]}}
+    ones = np.ones((3, 1, 1))
+    layers = {"a": {"a/kernel": ones, "b/kernel": ones}}
+    layers["model_weights/a/a"] = {"kernel": ones}
+    save_old(tmp_path / "k.h5", layers, config=config)
+    network = read_keras(tmp_path / "k.h5")
+    names = [kernel.name for kernel in network.kernels]
+    assert names == ["model_weights/a/a/kernel", "model_weights/a/b/kernel"]
+    assert dict(network.skipped) == {names[0]: "has the name of another weight"}
+
+
 def test_a_dense_layer_has_a_matrix(tmp_path):
     layer = {"class_name": "Dense", "config": {"name": "c", "units": 1}}
     layers = {"c": {"c/kernel:0": np.ones((3, 1, 1))}}
@@ -529,6 +543,28 @@ def test_datasets_larger_than_the_file_are_refused(tmp_path, make, message):
     (kernel,) = read_keras(tmp_path / "k.h5").kernels
     with pytest.raises(Refusal, match=message):
         kernel.load()
+
+
+def test_datasets_that_were_never_written_are_zero(tmp_path):
+    with h5py.File(tmp_path / "k.h5", "w", userblock_size=1024) as file:
+        file.attrs["layer_names"], group = ["c"], file.create_group("c")
+        group.create_dataset("depthwise_kernel", (3, 1, 1))
+        group["kernel"] = np.arange(3.0).reshape(3, 1, 1)
+        group.attrs["weight_names"] = ["depthwise_kernel", "kernel"]
+    late, kernel = read_keras(tmp_path / "k.h5").kernels
+    assert late.load().tolist() == [[[0, 0, 0]]]
+    assert kernel.load().tolist() == [[[0, 1, 2]]]
+    assert (bool(late.fixed), bool(kernel.fixed)) == (True, False)
+
+
+def test_every_look_into_a_file_is_limited(tmp_path, monkeypatch, capsys):
+    limits = []
+    monkeypatch.setattr(hdf5_worker, "_limit", lambda *limit: limits.append(limit))
+    save_old(tmp_path / "k.h5", {})
+    hdf5_worker.main(tmp_path / "k.h5")
+    assert json.loads(capsys.readouterr().out)["datasets"] == {}
+    size = (tmp_path / "k.h5").stat().st_size
+    assert limits == [(2**31 + 16 * size, 10)]
 
 
 def test_attributes_larger_than_the_file_are_refused(tmp_path):

@@ -119,9 +119,8 @@ def _dataset(dataset: Any, path: str, size: int) -> dict[str, Any]:
     )
     count = math.prod(shape) * dtype.itemsize
     if plain and layout == h5py.h5d.CONTIGUOUS:
-        start = dataset.id.get_offset()
-        # One that was never written has no bytes, and any offset.
-        if dataset.id.get_storage_size() == count <= size - start:
+        start = dataset.id.get_offset()  # anything, or None, if it was never written
+        if start is not None and dataset.id.get_storage_size() == count <= size - start:
             found["start"] = start
     return found
 
