@@ -137,7 +137,7 @@ def dense(kernel, grid=None):
 @pytest.fixture
 def no_inference(monkeypatch):
     """Reads without a process for the shapes, where a test is about something else."""
-    monkeypatch.setattr(onnx_file, "_shapes", lambda model: ({}, []))
+    monkeypatch.setattr(onnx_file, "shapes_of", lambda model: ({}, []))
 
 
 @pytest.fixture(scope="module")

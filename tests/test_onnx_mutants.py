@@ -28,7 +28,7 @@ from test_onnx_file import (
 )
 
 from convspectra._files import Refusal
-from convspectra._readers import onnx_file, onnx_weights
+from convspectra._readers import onnx_file, onnx_shapes, onnx_weights
 
 FAILED = "failed or went beyond its limits, so that sizes of inputs are not known"
 
@@ -244,7 +244,7 @@ def bomb():
     [(bomb(), "MEMORY", 2**28), (conv_model(), "SECONDS", 0.01)],
 )
 def test_shape_inference_has_limits(tmp_path, monkeypatch, model, limit, most):
-    monkeypatch.setattr(onnx_file, limit, most)
+    monkeypatch.setattr(onnx_shapes, limit, most)
     network = reads(model, tmp_path)
     assert grids(network) == [None]
     assert network.skipped == (("shape inference", FAILED),)

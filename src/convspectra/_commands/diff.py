@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .._arguments import options_of
 from .._examine import Options, assumptions, kernels_of
 from .._kernels import Placed
 from .._layer import Layer
 from .._norm import operator_norm
+from .._options import options_of
 from .._render import GROWTH, as_json, names, progress, say, table
 from .._report import EVERY_SIZE, reasons
 from .shared import about, ends, listed, naming

@@ -6,9 +6,9 @@ from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from .._arguments import options_of
 from .._document import document_of
 from .._examine import Options, examine
+from .._options import options_of
 from .._render import as_json, progress, say, table
 from .._report import COLUMNS, summary_lines
 from .._text import tree

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .._arguments import options_of
 from .._examine import kernels_of
 from .._layer import Layer
 from .._norm import NormBounds
+from .._options import options_of
 from .._readers import Network
 from .._render import as_json, progress, say, table
 from .._report import EVERY_SIZE, reasons

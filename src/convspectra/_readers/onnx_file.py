@@ -1,9 +1,5 @@
 """Kernels of ONNX models, by the nodes of the graph; no runtime is needed."""
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -13,66 +9,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._files import Refusal, parsing
-from .._geometry import Geometry, size
 from .._optional import require
+from .onnx_geometry import convolution
+from .onnx_shapes import Shapes, Skipped, resize, shapes_of, without_weights
 from .onnx_weights import (
-    EXTERNAL,
     FLOATS,
     LARGEST,
     Stored,
     attribute,
-    embed,
-    external,
     integer,
     standard,
     stored_values,
-    tensors,
     write_model,
 )
 from .records import Kernel, Network
 
-SMALL = 2**10  # bytes of a tensor that shapes may be computed from
-SECONDS = 60  # that shape inference may take
-MEMORY = 2**30  # bytes that it may take, besides 20 times the graph
 READ = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 LINEAR = {"grid": (1,), "groups": 1, "padding": ((0, 0),), "boundary": "zeros"}
 # Parts of the names of operators that are layers, read or not, in any domain.
 LAYERS = ("conv", "gemm", "matmul", "einsum", "attention", "lstm", "gru", "rnn")
 
-# A small file can make onnx's shape inference take hours or all memory (the numbers of
-# a shape joined to themselves, forty times). So it is a process of its own, within
-# limits. It prints the sizes of every array, 0 for those that are open: what follows
-# from the sizes of the input, and what the file states where nothing does.
-INFERENCE = """
-import contextlib, json, sys
-import onnx
-
-def shapes(graph):
-    values = (*graph.input, *graph.value_info, *graph.output)
-    tensors = {value.name: value.type.tensor_type for value in values}
-    return {
-        name: [max(dim.dim_value, 0) for dim in tensor.shape.dim]
-        for name, tensor in tensors.items()
-        if tensor.HasField("shape") and len(tensor.shape.dim) < 10
-    }
-
-data, memory = sys.stdin.buffer.read(), int(sys.argv[1])
-with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
-    import resource
-    resource.setrlimit(resource.RLIMIT_AS, (memory + 20 * len(data),) * 2)
-model = onnx.ModelProto.FromString(data)
-found = shapes(model.graph)
-model.graph.ClearField("value_info")
-for value in model.graph.output:
-    value.ClearField("type")
-inferred = shapes(onnx.shape_inference.infer_shapes(model, data_prop=True).graph)
-found |= {name: s for name, s in inferred.items() if all(s[2:]) or name not in found}
-json.dump(found, sys.stdout)
-"""
-
 Known = Mapping[str, Stored | str]
-Shapes = Mapping[str, list[int]]
-Skipped = list[tuple[str, str]]
 
 
 class Found(NamedTuple):
@@ -123,11 +80,11 @@ def read_onnx(path: Path, sizes: tuple[int, ...] | None = None) -> Network:
                 "one without. It is cut short, or something else."
             )
         known = stored_values(model, path)
-        light = _without_weights(model, path)
+        light = without_weights(model, path)
     if sizes is not None:
-        _resize(light.graph, sizes)
+        resize(light.graph, sizes)
     with parsing(".onnx file"):
-        shapes, skipped = _shapes(light)
+        shapes, skipped = shapes_of(light)
         found, others = _layers(model, known, shapes)
         taken: set[str] = set()
         named = _named(found, taken)
@@ -140,66 +97,6 @@ def read_onnx(path: Path, sizes: tuple[int, ...] | None = None) -> Network:
         skipped=tuple(skipped),
         write=partial(write_model, path, model, named),
     )
-
-
-def _without_weights(model: Any, path: Path) -> Any:
-    """A copy whose tensors have no numbers, but for the few that may state shapes."""
-    light = type(model)()
-    light.CopyFrom(model)
-    for tensor in tensors(light):
-        beside = tensor.data_location == EXTERNAL
-        if (external(tensor, path)[2] if beside else tensor.ByteSize()) > SMALL:
-            for field, _ in tensor.ListFields():
-                if field.name not in ("dims", "data_type", "name"):
-                    tensor.ClearField(field.name)
-        elif beside:
-            embed(tensor, path)
-    for value in (*light.graph.input, *light.graph.value_info, *light.graph.output):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_value < 1:  # some exporters write -1 for what is open
-                dim.ClearField("dim_value")
-    return light
-
-
-def _resize(graph: Any, sizes: tuple[int, ...]) -> None:
-    """State the sizes of the network's input, forget those computed from it."""
-    weights = {tensor.name for tensor in graph.initializer}
-    inputs = [value for value in graph.input if value.name not in weights]
-    if not inputs or not inputs[0].type.HasField("tensor_type"):
-        raise ValueError("`--input` needs a network whose input is an array, got none.")
-    tensor = inputs[0].type.tensor_type
-    if tensor.HasField("shape") and len(tensor.shape.dim) != len(sizes):
-        raise ValueError(
-            f"`--input` must have {len(tensor.shape.dim)} sizes, one for each axis of "
-            f"the network's input {inputs[0].name!r}, got {'x'.join(map(str, sizes))}."
-        )
-    tensor.shape.Clear()
-    for value in sizes:
-        tensor.shape.dim.add().dim_value = size("--input", value, least=1)
-    graph.ClearField("value_info")
-    for value in graph.output:
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
-
-
-def _shapes(light: Any) -> tuple[Shapes, Skipped]:
-    """The sizes of arrays by name, and why there are none."""
-    if not any(node.op_type.startswith("Conv") for node in light.graph.node):
-        return {}, []
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", INFERENCE, f"{MEMORY}"],
-            input=light.SerializeToString(),
-            capture_output=True,
-            timeout=SECONDS,
-            # More threads of NumPy's would count as memory.
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            check=True,
-        )
-        return json.loads(done.stdout), []
-    except (OSError, subprocess.SubprocessError, ValueError):
-        why = "failed or went beyond its limits, so that sizes of inputs are not known"
-        return {}, [("shape inference", why)]
 
 
 def _layers(model: Any, known: Known, shapes: Shapes) -> tuple[list[Found], Skipped]:
@@ -287,7 +184,7 @@ def _layer(
         stated, channels = LINEAR, shape[0] if by_column else 0
     else:
         weight, alpha = _weight(node.input[1], known), None
-        shape, stated = weight.shape, _convolution(node, weight.shape, shapes)
+        shape, stated = weight.shape, convolution(node, weight.shape, shapes)
         channels = shape[1] * stated["groups"] if stated["transposed"] else shape[0]
     norm = _norm(node, known, readers, channels) if channels else None
     gain = 1.0 if alpha is None else alpha.f
@@ -319,115 +216,6 @@ def _matrix(node: Any, known: Known) -> tuple[Stored, bool]:
     if len(weight.shape) == 2 and second != bool(turned):
         weight = weight.transposed((1, 0))  # a row of inputs times (in, out)
     return weight, second and node.op_type == "Gemm"
-
-
-def _convolution(node: Any, shape: tuple[int, ...], shapes: Shapes) -> dict[str, Any]:
-    """The geometry that a Conv or ConvTranspose states."""
-    axes, kernel = len(shape) - 2, shape[2:]
-    if axes < 1:
-        raise ValueError(f"its weight has only {len(shape)} axes")
-    if _ints(node, "kernel_shape", kernel) != kernel:
-        raise ValueError(f"its kernel_shape is not that of its weight, {shape}")
-    stated: dict[str, Any] = {
-        "stride": _ints(node, "strides", (1,) * axes),
-        "dilation": _ints(node, "dilations", (1,) * axes),
-        "groups": integer(node, "group", 1),
-        "boundary": "zeros",
-        "transposed": node.op_type == "ConvTranspose",
-    }
-    Geometry(None, **stated)  # before anything is divided by a stride
-    if shape[0] % stated["groups"]:
-        raise ValueError(f"its {stated['groups']} groups do not divide {shape[0]}")
-    grid = _grid(shapes.get(node.input[0]), shape, stated)
-    if grid is not None:
-        stated["grid"] = grid
-    padding = _transposed_padding if stated["transposed"] else _padding
-    stated |= padding(node, kernel, stated)
-    whole = Geometry(**{"grid": None, **stated})
-    if grid is not None:
-        whole.meet(kernel)
-    return stated
-
-
-def _ints(node: Any, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-    found = attribute(node, name)
-    values = default if found is None else tuple(found.ints)
-    if len(values) != len(default):
-        raise ValueError(f"its {name} must be {len(default)} numbers, got {values}")
-    return values
-
-
-def _grid(
-    sizes: list[int] | None, shape: tuple[int, ...], stated: Mapping[str, Any]
-) -> tuple[int, ...] | None:
-    """The grid in an input of these sizes, None where one of them is not known."""
-    if sizes is None:
-        return None
-    channels = shape[0] if stated["transposed"] else shape[1] * stated["groups"]
-    if len(sizes) != len(shape) or sizes[1] not in (0, channels):
-        raise ValueError(f"its weight of shape {shape} does not fit its input, {sizes}")
-    return tuple(sizes[2:]) if all(sizes[2:]) else None
-
-
-def _auto_pad(node: Any) -> str:
-    found = attribute(node, "auto_pad")
-    kind = "NOTSET" if found is None else found.s.decode("ascii", "replace")
-    if kind not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise ValueError(f"its auto_pad is unknown, {kind!r}")
-    pads = attribute(node, "pads")
-    if kind != "NOTSET" and pads is not None and any(pads.ints):
-        raise ValueError(f"it has both pads and auto_pad {kind}")
-    return kind
-
-
-def _padding(
-    node: Any, kernel: tuple[int, ...], stated: Mapping[str, Any]
-) -> dict[str, Any]:
-    kind, axes = _auto_pad(node), len(kernel)
-    if kind == "SAME_UPPER":
-        return {"padding": "same"}
-    if kind != "SAME_LOWER":
-        pads = _ints(node, "pads", (0,) * 2 * axes)
-        return {"padding": tuple(zip(pads[:axes], pads[axes:]))}
-    pairs, reach = [], _reach(kernel, stated)
-    for n, s, r in zip(stated.get("grid", (1,) * axes), stated["stride"], reach):
-        if s > 1 and "grid" not in stated:
-            raise ValueError(
-                "its SAME_LOWER padding depends on an input size not known"
-            )
-        total = max((-(-n // s) - 1) * s + r - n, 0)
-        pairs.append((total - total // 2, total // 2))
-    return {"padding": tuple(pairs)}
-
-
-def _transposed_padding(
-    node: Any, kernel: tuple[int, ...], stated: Mapping[str, Any]
-) -> dict[str, Any]:
-    kind, axes = _auto_pad(node), len(kernel)
-    extra = _ints(node, "output_padding", (0,) * axes)
-    pads = _ints(node, "pads", (0,) * 2 * axes)
-    pairs = tuple(zip(pads[:axes], pads[axes:]))
-    wanted = attribute(node, "output_shape")
-    if wanted is None and not kind.startswith("SAME"):
-        return {"padding": pairs, "output_padding": extra}
-    if wanted is not None and "grid" not in stated:
-        raise ValueError("its output_shape depends on an input size that is not known")
-    grid, stride = stated.get("grid", (1,) * axes), stated["stride"]
-    sizes = tuple(n * s for n, s in zip(grid, stride))
-    if wanted is not None:
-        sizes = _ints(node, "output_shape", sizes)
-    pairs, more = [], []
-    for n, s, r, e, out in zip(grid, stride, _reach(kernel, stated), extra, sizes):
-        total = (n - 1) * s + r + e - out
-        more.append(e + max(-total, 0))  # outputs that the kernel does not reach
-        half = max(total, 0) // 2
-        rest = max(total, 0) - half
-        pairs.append((half, rest) if kind == "SAME_UPPER" else (rest, half))
-    return {"padding": tuple(pairs), "output_padding": tuple(more)}
-
-
-def _reach(kernel: tuple[int, ...], stated: Mapping[str, Any]) -> list[int]:
-    return [d * (k - 1) + 1 for k, d in zip(kernel, stated["dilation"])]
 
 
 def _norm(

@@ -1,0 +1,305 @@
+"""The options that commands share, and what they say of the kernels in a file."""
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ._examine import Options
+from ._geometry import BOUNDARIES
+from ._kernels import FIELDS, read_table
+from ._readers import SUFFIXES
+
+CLOSENESS = "how close the ends of a norm are to be, where they can"
+FORMATS = ", ".join(SUFFIXES)
+
+
+def add_bench(to: argparse.ArgumentParser) -> None:
+    """What is measured, and where results go."""
+    size = to.add_mutually_exclusive_group()
+    size.add_argument(
+        "--quick", action="store_true", help="a few cases, two minutes (the default)"
+    )
+    size.add_argument(
+        "--full",
+        action="store_true",
+        help="all cases, over two hours on two cores",
+    )
+    size.add_argument(
+        "--training",
+        action="store_true",
+        help="what SpectralClip costs while a ResNet trains, beside the paper's clip",
+    )
+    to.add_argument(
+        "--jobs",
+        default="values,norm,clip",
+        metavar="JOBS",
+        help="some of values, norm and clip, joined by commas (default all)",
+    )
+    to.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        metavar="FOLDER",
+        help="for results.json, results.md, figure.png (default convspectra-bench)",
+        default=Path("convspectra-bench"),
+    )
+    to.add_argument(
+        "--fresh", action="store_true", help="forget the results in FOLDER, start anew"
+    )
+    to.add_argument("--json", action="store_true", help="print JSON, not a table")
+
+
+def add_report(to: argparse.ArgumentParser) -> None:
+    """What a report leaves behind, and who works on several files."""
+    to.add_argument("--csv", action="store_true", help="print CSV, not a table")
+    to.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        metavar="FOLDER",
+        help=(
+            "for the page, the figures and the results (default convspectra-report; "
+            "of one file, with --json or --csv, nothing is written unless this is said)"
+        ),
+    )
+    to.add_argument(
+        "--figures",
+        choices=("png", "pdf", "svg"),
+        default="png",
+        help="the format of the figures (default png)",
+    )
+    many = to.add_argument_group("several files")
+    many.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="files that are worked on at the same time (default 1)",
+    )
+    many.add_argument(
+        "--backend",
+        choices=("loky", "dask", "ray"),
+        default="loky",
+        help="processes of this machine by joblib (default), or a cluster",
+    )
+    many.add_argument(
+        "--scheduler", metavar="ADDRESS", help="of Dask, like tcp://10.0.0.1:8786"
+    )
+    many.add_argument(
+        "--shard",
+        type=_shard,
+        metavar="I/N",
+        help="every Nth file, from the Ith on: one of N jobs that share the work",
+    )
+
+
+def add_folding(to: argparse.ArgumentParser) -> None:
+    """Whether a BatchNorm belongs to the layer before it."""
+    to.add_argument(
+        "--fold",
+        action="store_true",
+        help="take a layer together with the BatchNorm after it (.onnx)",
+    )
+
+
+def add_file(
+    to: argparse.ArgumentParser,
+    *,
+    grid: Callable[[str], Any],
+    rtol: float = 1e-4,
+    closeness: str = CLOSENESS,
+) -> None:
+    """A file, and what it leaves to say of its kernels."""
+    to.add_argument("file", type=Path, metavar="FILE", help=FORMATS)
+    add_geometry(to, grid=grid, rtol=rtol, closeness=closeness)
+
+
+def add_geometry(
+    to: argparse.ArgumentParser,
+    *,
+    grid: Callable[[str], Any],
+    rtol: float = 1e-4,
+    closeness: str = CLOSENESS,
+) -> None:
+    """Which kernels, and all that a file may leave to say of them."""
+    to.add_argument(
+        "--key",
+        action="append",
+        metavar="NAME",
+        help=(
+            "a kernel to take, or a pattern like '*.conv*'; may be repeated (default: "
+            "every floating-point array with at least 3 axes)"
+        ),
+    )
+    to.add_argument(
+        "--input",
+        dest="sizes",
+        type=_all_sizes,
+        metavar="SIZES",
+        help="of the network's input, 1x3x224x224, for a file with a graph (.onnx)",
+    )
+    to.add_argument(
+        "--geometry",
+        dest="table",
+        type=Path,
+        metavar="FILE.toml",
+        help="geometries by the names of kernels, or patterns for names",
+    )
+    meaning = "the input size of the layers, 32x32 or 32 for every axis"
+    if grid is sizes_or_none:
+        meaning += ", or none for every input size at once (default)"
+    to.add_argument("--grid", type=grid, metavar="SIZE", help=meaning)
+    for name, least in (("stride", 1), ("dilation", 1)):
+        to.add_argument(
+            f"--{name}",
+            type=sizes,
+            metavar="N",
+            help=f"2, or 2x1 for one per axis (default {least})",
+        )
+    to.add_argument(
+        "--groups",
+        type=int,
+        metavar="N",
+        help="into which the channels are divided (default 1)",
+    )
+    to.add_argument(
+        "--padding",
+        type=_padding,
+        metavar="P",
+        help=(
+            "same, valid, 1, 1x2, or before:after on each axis, 0:1x0:1 (default same)"
+        ),
+    )
+    to.add_argument(
+        "--boundary",
+        choices=BOUNDARIES,
+        help="what the layer reads beyond its input (default circular)",
+    )
+    to.add_argument(
+        "--transposed",
+        action="store_true",
+        default=None,
+        help="the layer is a transposed convolution, its kernel (in, out, *kernel)",
+    )
+    to.add_argument(
+        "--output-padding",
+        type=sizes,
+        metavar="N",
+        help="further outputs at the end of a transposed layer (default 0)",
+    )
+    to.add_argument(
+        "--layout",
+        choices=("oihw", "hwio"),
+        help=(
+            "of arrays: oihw, (out, in, *kernel), as in PyTorch; hwio, (*kernel, in, "
+            "out), as in Keras, TensorFlow and Flax (default: what the file says, else "
+            "oihw)"
+        ),
+    )
+    to.add_argument(
+        "--rtol",
+        type=float,
+        default=rtol,
+        metavar="R",
+        help=f"{closeness} (default {rtol:g})",
+    )
+    to.add_argument("--json", action="store_true", help="print JSON, not a table")
+
+
+def add_bound(to: argparse.ArgumentParser) -> None:
+    """The bound, and where the changed copy goes."""
+    to.add_argument(
+        "--max-norm",
+        type=float,
+        required=True,
+        metavar="NORM",
+        help="the bound, a positive number",
+    )
+    to.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        required=True,
+        metavar="OUT",
+        help="a copy of FILE with the new kernels; all else in it is kept",
+    )
+    to.add_argument(
+        "--linear",
+        action="store_true",
+        help="bound matrices of linear layers, too (.onnx, .keras, .h5)",
+    )
+
+
+def options_of(args: argparse.Namespace) -> Options:
+    """Return what the options say of the kernels in a file."""
+    given = {name: getattr(args, name) for name in FIELDS}
+    return Options(
+        keys=args.key,
+        geometry={name: value for name, value in given.items() if value is not None},
+        table={} if args.table is None else read_table(args.table),
+        layout=args.layout,
+        sizes=args.sizes,
+        fold=getattr(args, "fold", False),
+        rtol=args.rtol,
+    )
+
+
+def sizes(text: str) -> int | tuple[int, ...]:
+    """32 as a number for every axis, 32x16 as a tuple."""
+    try:
+        found = [int(part) for part in text.split("x")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number, or one per axis like 32x16, got {text!r}"
+        ) from None
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def _all_sizes(text: str) -> tuple[int, ...]:
+    found = sizes(text)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """3/16 as a pair, the first within the second."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 0 < int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(
+            f"must be like 3/16, the third of sixteen, got {text!r}"
+        )
+    return int(number), int(count)
+
+
+def sizes_or_none(text: str) -> int | tuple[int, ...] | None:
+    """As `sizes`, and "none" for every size."""
+    return None if text == "none" else sizes(text)
+
+
+def _padding(text: str) -> Any:
+    if text in ("same", "valid"):
+        return text
+    try:
+        sides = [[int(n) for n in part.split(":")] for part in text.split("x")]
+    except ValueError:
+        sides = [[]]
+    if any(len(pair) not in (1, 2) for pair in sides):
+        raise argparse.ArgumentTypeError(
+            "must be same, valid, a number, one per axis like 1x2, or before:after on "
+            f"each axis like 0:1x0:1, got {text!r}"
+        )
+    if len(sides) == 1 and len(sides[0]) == 1:
+        return sides[0][0]
+    return tuple((pair[0], pair[-1]) for pair in sides)
+
+
+def level(text: str) -> float:
+    """A finite number to compare with."""
+    try:
+        level = float(text)
+    except ValueError:
+        level = math.nan
+    if not math.isfinite(level):
+        raise argparse.ArgumentTypeError(f"must be a finite number, got {text!r}")
+    return level

@@ -1,0 +1,117 @@
+"""The geometry that the convolutions of an ONNX graph state."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._geometry import Geometry
+from .onnx_shapes import Shapes
+from .onnx_weights import attribute, integer
+
+
+def convolution(node: Any, shape: tuple[int, ...], shapes: Shapes) -> dict[str, Any]:
+    """The geometry that a Conv or ConvTranspose states."""
+    axes, kernel = len(shape) - 2, shape[2:]
+    if axes < 1:
+        raise ValueError(f"its weight has only {len(shape)} axes")
+    if _ints(node, "kernel_shape", kernel) != kernel:
+        raise ValueError(f"its kernel_shape is not that of its weight, {shape}")
+    stated: dict[str, Any] = {
+        "stride": _ints(node, "strides", (1,) * axes),
+        "dilation": _ints(node, "dilations", (1,) * axes),
+        "groups": integer(node, "group", 1),
+        "boundary": "zeros",
+        "transposed": node.op_type == "ConvTranspose",
+    }
+    Geometry(None, **stated)  # before anything is divided by a stride
+    if shape[0] % stated["groups"]:
+        raise ValueError(f"its {stated['groups']} groups do not divide {shape[0]}")
+    grid = _grid(shapes.get(node.input[0]), shape, stated)
+    if grid is not None:
+        stated["grid"] = grid
+    padding = _transposed_padding if stated["transposed"] else _padding
+    stated |= padding(node, kernel, stated)
+    whole = Geometry(**{"grid": None, **stated})
+    if grid is not None:
+        whole.meet(kernel)
+    return stated
+
+
+def _ints(node: Any, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    found = attribute(node, name)
+    values = default if found is None else tuple(found.ints)
+    if len(values) != len(default):
+        raise ValueError(f"its {name} must be {len(default)} numbers, got {values}")
+    return values
+
+
+def _grid(
+    sizes: list[int] | None, shape: tuple[int, ...], stated: Mapping[str, Any]
+) -> tuple[int, ...] | None:
+    """The grid in an input of these sizes, None where one of them is not known."""
+    if sizes is None:
+        return None
+    channels = shape[0] if stated["transposed"] else shape[1] * stated["groups"]
+    if len(sizes) != len(shape) or sizes[1] not in (0, channels):
+        raise ValueError(f"its weight of shape {shape} does not fit its input, {sizes}")
+    return tuple(sizes[2:]) if all(sizes[2:]) else None
+
+
+def _auto_pad(node: Any) -> str:
+    found = attribute(node, "auto_pad")
+    kind = "NOTSET" if found is None else found.s.decode("ascii", "replace")
+    if kind not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise ValueError(f"its auto_pad is unknown, {kind!r}")
+    pads = attribute(node, "pads")
+    if kind != "NOTSET" and pads is not None and any(pads.ints):
+        raise ValueError(f"it has both pads and auto_pad {kind}")
+    return kind
+
+
+def _padding(
+    node: Any, kernel: tuple[int, ...], stated: Mapping[str, Any]
+) -> dict[str, Any]:
+    kind, axes = _auto_pad(node), len(kernel)
+    if kind == "SAME_UPPER":
+        return {"padding": "same"}
+    if kind != "SAME_LOWER":
+        pads = _ints(node, "pads", (0,) * 2 * axes)
+        return {"padding": tuple(zip(pads[:axes], pads[axes:]))}
+    pairs, reach = [], _reach(kernel, stated)
+    for n, s, r in zip(stated.get("grid", (1,) * axes), stated["stride"], reach):
+        if s > 1 and "grid" not in stated:
+            raise ValueError(
+                "its SAME_LOWER padding depends on an input size not known"
+            )
+        total = max((-(-n // s) - 1) * s + r - n, 0)
+        pairs.append((total - total // 2, total // 2))
+    return {"padding": tuple(pairs)}
+
+
+def _transposed_padding(
+    node: Any, kernel: tuple[int, ...], stated: Mapping[str, Any]
+) -> dict[str, Any]:
+    kind, axes = _auto_pad(node), len(kernel)
+    extra = _ints(node, "output_padding", (0,) * axes)
+    pads = _ints(node, "pads", (0,) * 2 * axes)
+    pairs = tuple(zip(pads[:axes], pads[axes:]))
+    wanted = attribute(node, "output_shape")
+    if wanted is None and not kind.startswith("SAME"):
+        return {"padding": pairs, "output_padding": extra}
+    if wanted is not None and "grid" not in stated:
+        raise ValueError("its output_shape depends on an input size that is not known")
+    grid, stride = stated.get("grid", (1,) * axes), stated["stride"]
+    sizes = tuple(n * s for n, s in zip(grid, stride))
+    if wanted is not None:
+        sizes = _ints(node, "output_shape", sizes)
+    pairs, more = [], []
+    for n, s, r, e, out in zip(grid, stride, _reach(kernel, stated), extra, sizes):
+        total = (n - 1) * s + r + e - out
+        more.append(e + max(-total, 0))  # outputs that the kernel does not reach
+        half = max(total, 0) // 2
+        rest = max(total, 0) - half
+        pairs.append((half, rest) if kind == "SAME_UPPER" else (rest, half))
+    return {"padding": tuple(pairs), "output_padding": tuple(more)}
+
+
+def _reach(kernel: tuple[int, ...], stated: Mapping[str, Any]) -> list[int]:
+    return [d * (k - 1) + 1 for k, d in zip(kernel, stated["dilation"])]
