@@ -36,7 +36,7 @@ STRIDED = Case(RESNET, 2, 3, 3, 6, 2)
 POINT = Case(POINTWISE, 3, 2, 1, 4)
 POINT_STRIDED = Case(POINTWISE, 2, 3, 1, 4, 2)
 TINY = (SQUARE, STRIDED, POINT, POINT_STRIDED)
-PLAN = Plan("tiny", TINY, (), 2, 1, 0.0, math.inf)
+PLAN = Plan("tiny", TINY, (), 2, 1, 0.0, math.inf, math.inf)
 EVERY = [
     pytest.param(one, job, case, id=f"{one.name}-{job}-{case.name}")
     for one in installed()[0]
@@ -182,7 +182,7 @@ def test_a_wrong_contender_fails_and_is_not_timed(monkeypatch, affordable):
     runs = []
     wrong = Contender("wrong, NumPy", {"values": counted(runs, wrong_values)})
     field = (contender("paper, NumPy"), wrong, contender("convspectra, NumPy"))
-    entries = measure(SQUARE, "values", field, PLAN, {})
+    entries = measure(SQUARE, "values", field, PLAN, {}, {})
     assert len(runs) == 1
     entry = entry_of(entries, "wrong, NumPy")
     assert entry["status"] == "failed"
@@ -194,13 +194,13 @@ def test_a_wrong_contender_fails_and_is_not_timed(monkeypatch, affordable):
 
 def test_a_contender_that_raises_fails_alone():
     broken = Contender("broken, NumPy", {"norm": counted([], raising)})
-    entries = measure(SQUARE, "norm", (broken, *IN_NUMPY), PLAN, {})
+    entries = measure(SQUARE, "norm", (broken, *IN_NUMPY), PLAN, {}, {})
     assert entry_of(entries, "broken, NumPy")["reason"] == "MemoryError: far too large"
     assert entry_of(entries, "paper, NumPy")["status"] == "timed"
 
 
 def test_what_cannot_be_done_is_left_out_with_the_reason():
-    entries = measure(STRIDED, "clip", IN_NUMPY, PLAN, {})
+    entries = measure(STRIDED, "clip", IN_NUMPY, PLAN, {}, {})
     entry = entry_of(entries, "paper, NumPy")
     assert (entry["status"], "no stride" in entry["reason"]) == ("left out", True)
 
@@ -219,7 +219,7 @@ def test_what_takes_long_runs_once():
     want, _ = reference(task_of(SQUARE, "norm"), "norm")
     slow = Contender("slow, NumPy", {"norm": counted(runs, lambda task: want)})
     plan = replace(PLAN, once_above=0.0)
-    (entry,) = measure(SQUARE, "norm", (slow,), plan, {})
+    (entry,) = measure(SQUARE, "norm", (slow,), plan, {}, {})
     assert (len(runs), entry["repeats"], entry["status"]) == (1, 1, "timed")
 
 
@@ -227,9 +227,25 @@ def test_a_norm_read_off_long_values_is_not_computed_again():
     runs = []
     paper = Contender("paper, NumPy", {"norm": counted(runs, wrong_values)})
     known = {"paper, NumPy": {"contender": "paper, NumPy", "repeats": 1, "median": 9.0}}
-    (entry,) = measure(SQUARE, "norm", (paper,), PLAN, known)
+    (entry,) = measure(SQUARE, "norm", (paper,), PLAN, known, {})
     assert not runs
     assert (entry["median"], entry["reason"]) == (9.0, "the time of all values")
+
+
+def test_nobody_waits_for_what_took_long_with_half_of_the_channels():
+    plan = replace(PLAN, patience=79.0)
+    smaller = {one.name: {"median": 10.0} for one in installed()[0]}
+    entries = measure(SQUARE, "norm", installed()[0], plan, {}, smaller)
+    timed = [entry["contender"] for entry in entries if entry["status"] == "timed"]
+    assert timed == ["paper, NumPy", "convspectra, NumPy", "convspectra, torch"]
+    out = [entry for entry in entries if "expected" in entry]
+    assert {entry["reason"] for entry in out} == {"would take about 80 s"}
+    assert len(out) > 3
+    # What was left out is not run with more channels either.
+    after = {entry["contender"]: entry for entry in out}
+    more = measure(SQUARE, "norm", installed()[0], plan, {}, after)
+    found = {e["contender"]: e["expected"] for e in more if "expected" in e}
+    assert found == dict.fromkeys(after, 640.0)
 
 
 def test_memory_is_that_of_a_process_of_its_own():

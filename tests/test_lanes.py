@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from convspectra._lane_excess import excess
-from convspectra._lane_grams import definite, gram, lanczos
+from convspectra._lane_panels import (
+    definite_panels,
+    lanczos_panels,
+    layout,
+    top_eigenvalues,
+)
 from convspectra._lane_values import bisect, values_of_large, values_of_many
 
 REAL = {"float32": np.float32, "float64": np.float64}
@@ -135,24 +140,74 @@ def test_excess_is_what_an_svd_leaves_above_the_bound(family, shape, dtype, part
             assert not found.any()
 
 
-@pytest.mark.parametrize("shape", [(s, o) for o, s in SHAPES] + [(16, 16), (64, 65)])
-def test_grams_and_what_is_read_off_them(shape, rng):
-    side, count = shape[0], 24
-    x = rng.standard_normal((count, *shape)) + 1j * rng.standard_normal((count, *shape))
-    re, im = planar(x, "float64")
-    low = np.tril_indices(side)
-    found = np.full((2, len(low[0]), count), np.nan)
-    gram(re, im, *found)
-    want = x @ x.conj().swapaxes(1, 2)
-    np.testing.assert_allclose(
-        (found[0] + 1j * found[1]).T, want[:, low[0], low[1]], rtol=1e-13, atol=1e-12
-    )
-    top = np.linalg.eigvalsh(want)[:, -1]
+def in_panels(matrices, dtype):
+    """Hermitian matrices as the kernels have them; above the pivots stands nonsense."""
+    count, side, _ = matrices.shape
+    panels, numbers = layout(side)
+    planes = np.zeros((2, count, numbers), dtype)
+    for first, width, place, stride in panels:
+        for k in range(min(width, side - first)):
+            column = matrices[:, first:, first + k].copy()
+            column[:, :k] = 1e3 + 1e3j
+            room = planes[:, :, place + k * stride :][:, :, : side - first]
+            room[...] = column.real, column.imag
+    return *planes, panels
+
+
+def from_panels(re, im, side):
+    found = np.zeros((len(re), side, side), complex)
+    for first, width, place, stride in layout(side)[0]:
+        for k in range(min(width, side - first)):
+            room = slice(place + k * stride, place + k * stride + side - first)
+            found[:, first:, first + k] = re[:, room] + 1j * im[:, room]
+    return found
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("side", [1, 2, 15, 16, 17, 31, 33, 48, 64, 65, 100, 129])
+def test_panels_and_what_is_read_off_them(side, dtype, rng):
+    count, eps = 7, np.finfo(dtype).eps
+    x = rng.standard_normal((count, side, side + 2, 2)) @ [1, 1j]
+    grams = x @ x.conj().swapaxes(1, 2)
+    top = np.linalg.eigvalsh(grams)[:, -1]
     above = np.arange(count) % 3 > 0
-    levels, answers = top * np.where(above, 1 + 1e-10, 1 - 1e-10), np.zeros(count, bool)
-    definite(*found, side, levels, answers)
-    np.testing.assert_array_equal(answers, above)
-    start, estimates = np.ones(side, complex) / np.sqrt(side), np.zeros(count)
-    lanczos(*found, side, start, min(16, side), estimates)
-    assert (estimates <= top * (1 + 1e-9)).all()
-    assert (estimates >= 0.99 * top).all()
+    near = 20 * eps * side
+    squares = (top * np.where(above, 1 + near, 1 - near)).astype(dtype)
+    re, im, panels = in_panels(grams, dtype)
+    sizes = np.empty(count, dtype)
+    definite_panels(re, im, panels, squares, sizes)
+    np.testing.assert_array_equal(np.isfinite(sizes), above)
+    factors, levels = from_panels(re, im, side)[above], squares[above, None, None]
+    back = factors @ factors.conj().swapaxes(1, 2)
+    want = levels * np.eye(side) - grams[above]
+    np.testing.assert_allclose(back, want, atol=20 * eps * side * top.max())
+    # What fills the side up to whole vectors has pivots of its own.
+    least = np.sqrt(squares[above]) * (side % 16 > 0)
+    columns, rows = (np.abs(factors).sum(axis=k).max(axis=1) for k in (1, 2))
+    sums = np.maximum(columns, least) * np.maximum(rows, least)
+    np.testing.assert_allclose(sizes[above], sums, rtol=100 * side * eps)
+
+    re, im, panels = in_panels(grams, dtype)
+    start = np.zeros((2, panels[-1, 0] + panels[-1, 1]), dtype)
+    start[0, :side] = 1 / np.sqrt(side)
+    diagonal, beside = np.empty((2, count, min(16, side)), dtype)
+    lanczos_panels(re, im, panels, start, diagonal, beside)
+    estimates = np.empty(count, dtype)
+    top_eigenvalues(diagonal, beside, estimates)
+    assert (estimates <= top * (1 + 100 * eps)).all()
+    assert (estimates >= 0.9 * top).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 9, 24])
+def test_top_eigenvalues_of_tridiagonal_matrices(size, rng):
+    diagonal, beside = rng.standard_normal((2, 30, size))
+    beside[:5] = 0
+    full = np.zeros((30, size, size))
+    at = np.arange(size)
+    full[:, at, at] = diagonal
+    full[:, at[1:], at[:-1]] = beside[:, :-1]
+    want = np.linalg.eigvalsh(full)[:, -1]
+    found = np.empty(30)
+    top_eigenvalues(diagonal, beside, found)
+    assert (found <= want + 1e-14).all()
+    np.testing.assert_allclose(found, want, atol=1e-5)

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ._array import Array, adjoint, eigh, is_host, like, namespace, to_numpy
+from ._first_look import first_look
 from ._grams import Grams, GramSource
 from ._symbol import Taps, frequencies_of, phase_like, symbol
 from ._values import values_at
@@ -40,10 +41,10 @@ FIRST_DELTA = 0.4  # of the boxes that a search begins with
 TURN = 2**40  # parts of a turn on the continuous torus
 DECOMPOSED = 64  # the side of matrices whose values take less than their certificates
 SMALL = 40  # the side of matrices that are decomposed in next to no time
-NEAR, NEARER = 1e-3, 1e-12  # how far from an eigenvalue matrices are inverted
-RAYLEIGH_STEPS = 3
-FIRST = 16  # frequencies that set a level for the others, and more if they are small
-FIRST_SMALL, FIRST_STEPS = 128, 2**22
+NEAR = 1e-2  # how far from an eigenvalue a matrix is inverted
+POWERS = 24  # of the inverse
+CLEARLY = 1e-5  # by which an estimate in single precision is above
+FIRST = 16  # frequencies, and more if there are many, that set a level for the others
 NO_PROGRESS = (
     "The eigenvalue and the Cholesky factor of a matrix must agree, and do not: LAPACK "
     "has failed. Please report the kernel that does this."
@@ -129,15 +130,11 @@ class _Search:
         self.taps, self.parts, self.boxes = taps, parts, boxes
         self.half_step = half_step
         self.groups, out, _ = taps.block
-        self.grams = GramSource(
-            taps,
-            frequencies=len(boxes),
-            distinct=bool(np.all(taps.degree < parts)),
-        )
+        self.grams = GramSource(taps)
+        self.first_look = first_look(self.grams, taps, len(boxes))
         self.relative, self.absolute = _rounding(taps, UNIT)
-        self.relative += self.grams.lost(UNIT)
         self.slack = max(0.75 * rtol, 4 * self.relative)
-        self.lower, self.level = 0.0, max(self.absolute, self.grams.floor)
+        self.lower, self.level = 0.0, self.absolute
         nothing = [like(self.taps.weight, np.zeros(n)) for n in (out, taps.columns)]
         self.witness = (np.zeros_like(parts), 0, *nothing)
 
@@ -162,9 +159,12 @@ class _Search:
         )
 
     def _growing(self, parts: list[slice]) -> list[slice]:
-        """Begin with a few: against the level that they set, most others are below."""
-        more = min(FIRST_SMALL, FIRST_STEPS // self.grams.side**3)
-        first, few = parts[0].stop, FIRST + more
+        """Begin with a few: against the level that they set, most others are below.
+
+        Of n in any order, n / few are above the largest of the first few.
+        """
+        first = parts[0].stop
+        few = FIRST + 2 * math.isqrt(first)
         if first <= few:
             return parts
         return [slice(0, few), slice(few, first), *parts[1:]]
@@ -173,26 +173,33 @@ class _Search:
         """Raise the level to the centers; return the boxes that may be above it."""
         low, size = np.split(boxes, 2, axis=1)
         centers = (low + size // 2) % self.parts
-        grams = self.grams.at(centers, self.parts)
+        grams = Grams(self.grams, self.first_look, centers, self.parts)
         # Each group of each box is looked at for itself.
         delta = np.repeat(_deltas(boxes, self.taps, self.parts), self.groups)
-        every = np.arange(len(delta))
-        if not self.lower:
-            loudest, gain = grams.loudest(every)
-            if gain > 2 * self.level:  # then there is no need to ask
-                self._rise(centers, loudest, gain)
-        above = every[~self._below(grams, every, self._thresholds(delta))]
+        above = self._above(grams, centers, np.arange(len(delta)), delta)
         points, wide = above[delta[above] == 0], above[delta[above] > 0]
         while len(points):  # the level has to reach them
             self._rise(centers, *grams.loudest(points))
-            points = points[
-                ~self._below(grams, points, np.full(len(points), self.level))
-            ]
+            points = self._above(grams, centers, points, delta)
         if len(wide):
-            loudest, gain = grams.loudest(wide)
+            loudest, gain = grams.loudest(wide, exactly=True)
             if gain > self.level:
                 self._rise(centers, loudest, gain)
         return boxes[np.unique(wide // self.groups)]
+
+    def _above(
+        self, grams: Grams, centers: np.ndarray, which: np.ndarray, delta: np.ndarray
+    ) -> np.ndarray:
+        """Those of `which` that may be above the level, which rises on the way."""
+        if self.lower:
+            which = which[~grams.seem_below(which, self._squares(delta[which]))]
+        while len(which):
+            loudest, gain = grams.loudest(which)
+            if gain <= self.level * (1 + CLEARLY):
+                break
+            self._rise(centers, loudest, gain)
+            which = which[~grams.seem_below(which, self._squares(delta[which]))]
+        return which[~grams.are_below(which, self._squares(delta[which]))]
 
     def _rise(self, centers: np.ndarray, loudest: int, gain: float) -> None:
         """Raise both ends to the norm of one matrix, which is about `gain`."""
@@ -209,20 +216,14 @@ class _Search:
         vectors = [like(self.taps.weight, x) for x in (left, right)]
         self.witness = (centers[number], group, *vectors)
 
-    def _thresholds(self, delta: np.ndarray) -> np.ndarray:
-        """How small the norm at the center must be, for all of the box to be below."""
-        angle = self.half_step + delta
-        least = np.cos(angle) / math.cos(self.half_step)
-        wide = self.level * np.where(angle < np.pi / 2, least, -np.inf)
-        return np.where(delta > 0, wide, self.level)
+    def _squares(self, delta: np.ndarray) -> np.ndarray:
+        """How small the norm at the center must be, for all of the box to be below.
 
-    def _below(self, grams: Grams, which: np.ndarray, limit: np.ndarray) -> np.ndarray:
-        """Whether the norms of the matrices `which` are certainly below `limit`."""
-        found = np.zeros(len(which), dtype=bool)
-        some = np.flatnonzero(limit >= self.grams.floor)
-        if len(some):
-            found[some] = grams.below(which[some], limit[some] ** 2)
-        return found
+        Squared; 0 where that does not help.
+        """
+        angle = self.half_step + delta
+        least = np.where(angle < np.pi / 2, np.cos(angle), 0) / math.cos(self.half_step)
+        return (self.level * np.where(delta > 0, least, 1.0)) ** 2
 
 
 def _rounding(taps: Taps, unit: float) -> tuple[float, float]:
@@ -303,12 +304,10 @@ def _top_vectors(
     """
     wide = matrix.shape[0] <= matrix.shape[1]
     tall = adjoint(matrix) if wide else matrix
-    gram = adjoint(tall) @ tall
-    vector = None
-    if not exact and len(gram) > SMALL:
-        vector = _eigenvector_near(gram, gain * gain * (1 + NEAR))
-    if vector is None:
-        vector = eigh(gram)[1][:, -1]
+    if exact or tall.shape[1] <= SMALL:
+        vector = eigh(adjoint(tall) @ tall)[1][:, -1]
+    else:
+        vector = _eigenvector_near(tall, gain * gain * (1 + NEAR))
     other = tall @ vector
     size, gain = float(np.linalg.norm(vector)), float(np.linalg.norm(other))
     vector, other = vector / size, other / (gain or 1.0)
@@ -316,15 +315,18 @@ def _top_vectors(
     return left, right, gain / size
 
 
-def _eigenvector_near(gram: np.ndarray, shift: float) -> np.ndarray | None:
-    """An eigenvector for an eigenvalue near `shift`, by Rayleigh quotients."""
+def _eigenvector_near(tall: np.ndarray, shift: float) -> np.ndarray:
+    """The eigenvector of tall^H tall whose eigenvalue is next to `shift`.
+
+    By powers of an inverse. Single precision will do: the square of what is wrong with
+    a vector is wrong with its eigenvalue.
+    """
+    rough = tall.astype(np.complex64)
+    gram = adjoint(rough) @ rough
     side = len(gram)
-    vector = np.random.default_rng(0).standard_normal(side).astype(gram.dtype)
-    for _ in range(RAYLEIGH_STEPS):
-        try:
-            vector = np.linalg.solve(gram - shift * np.eye(side), vector)
-        except np.linalg.LinAlgError:  # the shift is an eigenvalue
-            return None
+    inverse = np.linalg.inv(np.float32(shift) * np.eye(side, dtype="f") - gram)
+    vector = np.random.default_rng(0).standard_normal(side).astype(np.complex64)
+    for _ in range(POWERS):
+        vector = inverse @ vector
         vector /= np.linalg.norm(vector)
-        shift = float(np.vdot(vector, gram @ vector).real) * (1 + NEARER)
-    return vector
+    return vector.astype(tall.dtype)

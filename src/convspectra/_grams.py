@@ -1,15 +1,14 @@
 """The Gram matrices of a symbol at many frequencies, and which are below a level.
 
-G(f) is H(f) H(f)^H, or the transpose of H(f)^H H(f) where that is smaller. For a small
-kernel it is cheaper as the symbol of an autocorrelation: products of the taps, once,
-instead of a product at each frequency. Small matrices on the CPU stand in the lanes of
-vectors, see `_lane_grams`; others, and all on a GPU, are batches for the library.
+G(f) is H(f) H(f)^H, or the transpose of H(f)^H H(f) where that is smaller. On the CPU
+there are two looks at them, an exact one, and before it a first look wherever that is
+cheaper: see `_first_look`. On a GPU all are one batch for the library.
 """
 
 import functools
-import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 
@@ -23,268 +22,269 @@ from ._array import (
     namespace,
     to_numpy,
 )
-from ._symbol import (
-    Pattern,
-    PlanarTaps,
-    Taps,
-    block_size,
-    chunks,
-    phase_factors,
-    symbol,
-)
+from ._planes import Planes
+from ._symbol import Taps, chunks, phase_factors, symbol
 from ._threads import spread
 
-LANES_SIDE = 192  # the largest matrices of which a vector's worth stays in the cache,
-CORRELATED_SIDE = 256  # and where only their triangles are looked at
-CORRELATED = 2**16  # entries of a product of taps that are worth a call
-BATCH = 2**22  # entries of large matrices that a thread works on
-KEPT = 2**18  # entries of small matrices that are kept for the next question
-WORTHWHILE = 2**20  # steps of a factorization that are worth a thread
-BLOCKS = 4  # of rows, so that little more than a triangle is multiplied
-STEPS = 16  # of Lanczos that tell which matrix has the largest norm,
+BATCH = 2**15  # entries of matrices that a thread works on
+AT_ONCE = 2**16  # frequencies that are looked at together
+WORTHWHILE = 2**25  # steps of a factorization that are worth a thread
+BLOCK = 128  # columns of a product, so that little more than a triangle is made
+STEPS, LARGE = 16, 192  # of Lanczos that tell which matrix has the largest norm,
 LARGE_STEPS = 24  # and if they are large
-LANES = 8  # numbers of double precision in a vector
+
+# Some of the frequencies, and their matrices as `_lane_panels` has them: real parts and
+# imaginary parts, (frequencies * groups, numbers).
+Some = tuple[slice, np.ndarray, np.ndarray]
+Maker = Callable[[int, int], Iterator[Some]]
+
+
+class Look(Protocol):
+    """A way to make matrices and to tell what is below a level.
+
+    Attributes
+    ----------
+    scale : float
+        What the matrices that it makes are multiplied by.
+    """
+
+    scale: float
+
+    def panels(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
+        """What makes the matrices from `start` to `stop`, a few at a time."""
+        ...
+
+    def pieces(self, frequencies: np.ndarray) -> list[slice]:
+        """Slices of the frequencies that are not too many for one maker."""
+        ...
+
+    def below(self, re: np.ndarray, im: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Which matrices are certainly below these squares; overwrites them."""
+        ...
 
 
 class GramSource:
-    """Gram matrices of the symbol of `taps`, at any frequencies."""
+    """Gram matrices of the symbol of `taps`, at any frequencies: the exact look."""
 
-    def __init__(self, taps: Taps, *, frequencies: int, distinct: bool) -> None:
-        """Get ready for about so many frequencies.
+    scale = 1.0
 
-        `distinct` says that no two taps meet on one site of the torus.
-        """
-        groups, out, _ = taps.block
-        self.taps, self.count = taps, len(taps.shifts)
+    def __init__(self, taps: Taps) -> None:
+        self.taps, (self.groups, out, _) = taps, taps.block
         self.transposed = out > taps.columns
         self.side, self.other = sorted((out, taps.columns))
         self.host = is_host(taps.weight)
-        self.shifts = taps.shifts  # whose phase factors are needed
-        self.correlation: tuple[np.ndarray, np.ndarray] | None = None
-        self.floor = 0.0  # tests against levels below this are not made
-        correlated = distinct and self._pays(frequencies)
-        largest = CORRELATED_SIDE if correlated else LANES_SIDE
-        many = frequencies * groups >= LANES // 2
-        self.in_lanes = self.host and many and self.side <= largest
-        if self.in_lanes and not correlated:
-            self.planar = PlanarTaps(taps)
-            self.shifts = taps.shifts[self.planar.columns]
-        if correlated:
-            self._correlate()
-            weights = np.abs(taps.weight.reshape(self.count, groups, -1)) ** 2
-            self.floor = math.sqrt(weights.sum(axis=(0, 2)).max() / self.side) / 4
-
-    def lost(self, unit: float) -> float:
-        """What rounding may add to the norm by the correlation, relative to it.
-
-        The errors of G are below unit * terms * (sum of the sizes of the taps)^2; the
-        sum is at most count * side times the squared norm, and no level is below a
-        quarter of what that shows.
-        """
-        if self.correlation is None:
-            return 0.0
-        terms = self.count * self.other + 2 * len(self.shifts) + 20
-        return 16 * unit * terms * self.count * self.side
+        if self.host:
+            self.planes = Planes(taps, transposed=self.transposed)
 
     def chunks(self, count: int) -> list[slice]:
         """Slices over `count` frequencies that are not too many for one `Grams`."""
         if not self.host:
             return chunks(self.taps, count)
-        size = max(1, BATCH // len(self.shifts))
-        return [slice(i, min(i + size, count)) for i in range(0, count, size)]
+        return [slice(i, min(i + AT_ONCE, count)) for i in range(0, count, AT_ONCE)]
 
-    def at(self, frequencies: np.ndarray, parts: np.ndarray) -> "Grams":
-        return Grams(self, phase_factors(self.shifts, frequencies, parts))
-
-    def triangles(self, phases: Array) -> np.ndarray:
-        """The lower triangles, planar: (2, entries, frequencies * groups).
-
-        The last axis is filled up to whole vectors.
-        """
-        if self.correlation is None:
-            return self._products_in_lanes(phases)
-        even, odd = self.correlation
-        groups = self.taps.block[0]
-        whole = -(-len(phases) // LANES) * LANES
-        factors = np.zeros((2, phases.shape[1], whole))
-        factors[:, :, : len(phases)] = phases.real.T, phases.imag.T
-        found = np.empty((2, len(even), whole))
-        np.matmul(even, factors[0], out=found[0])
-        np.matmul(odd, factors[1], out=found[1])
-        if groups == 1:
-            return found
-        by_group = found.reshape(2, -1, groups, whole)[..., : len(phases)]
-        count = len(phases) * groups
-        full = np.zeros((2, by_group.shape[1], -(-count // LANES) * LANES))
-        full[..., :count] = by_group.swapaxes(2, 3).reshape(2, -1, count)
-        return full
-
-    def _products_in_lanes(self, phases: np.ndarray) -> np.ndarray:
-        from ._lane_grams import gram
-
-        re, im = self.planar.symbol(phases, LANES)
-        if self.transposed:
-            re, im = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (re, im))
-        found = np.empty((2, self.side * (self.side + 1) // 2, re.shape[2]))
-        gram(re, im, *found)
-        return found
-
-    def matrices(self, phases: Array) -> Array:
-        """The matrices as a batch: (frequencies * groups, side, side).
-
-        Only the lower triangles are right.
-        """
-        if self.correlation is not None:
-            even, odd = self.correlation
-            found = np.empty((len(phases), even.shape[1]), np.complex128)
-            found.real, found.imag = phases.real @ even, phases.imag @ odd
-            return found.reshape(-1, self.side, self.side)
+    def matrices(self, frequencies: np.ndarray, parts: np.ndarray) -> Array:
+        """The matrices as a batch: (frequencies * groups, side, side)."""
+        phases = phase_factors(self.taps.shifts, frequencies, parts)
         h = symbol(self.taps, like(self.taps.weight, phases))
         xp = namespace(h)
         h = xp.reshape(h, (-1, *h.shape[2:]))
         h = xp.matrix_transpose(h) if self.transposed else h
-        if not self.host:
-            return xp.matmul(h, adjoint(h))
-        found, back = np.zeros((len(h), self.side, self.side), h.dtype), adjoint(h)
-        rows = -(-self.side // BLOCKS)
-        for start in range(0, self.side, rows):
-            stop = start + rows
-            np.matmul(
-                h[:, start:stop], back[..., :stop], out=found[:, start:stop, :stop]
-            )
-        return found
+        return xp.matmul(h, adjoint(h))
 
-    def _pays(self, frequencies: int) -> bool:
-        """Whether the correlation takes fewer steps than a product per frequency."""
-        one_phase = len(self.taps.phases) == 1
-        small = self.side**2 * self.other < CORRELATED
-        if not self.host or small or (self.transposed and not one_phase):
-            return False
-        differences = math.prod(2 * int(d) + 1 for d in self.taps.degree)
-        pairs = self.count * (self.count + 1)
-        cost = pairs + frequencies * differences / self.other
-        return cost < 4 * frequencies and not self.taps.weight.imag.any()
+    def panels(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
+        def between(start: int, stop: int) -> Iterator[Some]:
+            products = Products(self, min(self.batch, stop - start))
+            those = frequencies[start:stop]
+            for part, re, im in self.planes.at(those, parts, self.batch):
+                here = slice(start + part.start, start + part.stop)
+                yield here, *products.of(re, im)
 
-    def _correlate(self) -> None:
-        """Set the taps of G: C(d) is the sum of V_t V_u^T over t - u = d.
+        return between
 
-        C(-d) is the transpose of C(d), so that half of them suffice: the even part
-        C(d) + C(-d) goes with the cosine and the odd part C(d) - C(-d) with the sine.
-        """
-        groups, out, into = self.taps.block
-        taps = self.taps.weight.real.reshape(-1, groups, out, into)
-        if self.transposed:
-            taps = taps.swapaxes(2, 3)
-        self.shifts, pairs = _differences(self.taps.pattern)
-        low = np.tril_indices(self.side)
-        shape = (len(low[0]),) if self.in_lanes else (self.side, self.side)
-        even, odd = np.empty((2, len(pairs), groups, *shape))
+    def below(self, re: np.ndarray, im: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        return np.isfinite(factor_sizes(re, im, self.side, squares))
 
-        def some(start: int, stop: int) -> None:
-            for d in range(start, stop):
-                # The taps stand side by side: one product is the sum of all.
-                left, right = (
-                    taps[those].transpose(1, 2, 0, 3).reshape(groups, self.side, -1)
-                    for those in pairs[d]
-                )
-                total = left @ right.swapaxes(1, 2)
-                total *= 1 if self.shifts[d].any() else 0.5
-                back = total.swapaxes(1, 2)
-                if self.in_lanes:
-                    total, back = (x[:, low[0], low[1]] for x in (total, back))
-                even[d], odd[d] = total + back, total - back
+    @property
+    def batch(self) -> int:
+        """How many frequencies a thread has in hand."""
+        return max(1, BATCH // (self.groups * self.side**2))
 
-        spread(some, len(pairs))
-        if self.in_lanes:  # (entries * groups, differences), else turned
-            even, odd = (x.transpose(2, 1, 0).reshape(-1, len(x)) for x in (even, odd))
-        else:
-            even, odd = (x.reshape(len(x), -1) for x in (even, odd))
-        self.correlation = even, odd
+    @property
+    def worthwhile(self) -> int:
+        """How many frequencies are worth a thread."""
+        return 1 + WORTHWHILE // (self.groups * self.side**3)
+
+    def pieces(self, frequencies: np.ndarray) -> list[slice]:
+        return [slice(0, len(frequencies))]
+
+
+class Products:
+    """The panels of H H^H, for up to `most` frequencies at a time.
+
+    Each takes the place of the one before: fresh memory takes longer than the products.
+    """
+
+    def __init__(self, source: GramSource, most: int) -> None:
+        from ._lane_panels import layout
+
+        self.side, (self.layout, numbers) = source.side, layout(source.side)
+        count, other = most * source.groups, source.other
+        self.ahead = np.empty((count, self.side, 2, other))  # re, im
+        self.turned = np.empty_like(self.ahead)  # -im, re
+        self.found = np.empty((2, count, numbers))
+        self.block = np.empty((2, count * min(BLOCK, self.side) * self.side))
+
+    def of(self, re: np.ndarray, im: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """From the real and imaginary parts of H to those of the panels."""
+        count = len(re)
+        ahead, turned = self.ahead[:count], self.turned[:count]
+        ahead[:, :, 0], ahead[:, :, 1] = re, im
+        turned[:, :, 1] = re
+        np.negative(im, out=turned[:, :, 0])
+        flat = [x.reshape(count, self.side, -1) for x in (ahead, turned)]
+        found = self.found[:, :count]
+        found[...] = 0
+        for start in range(0, self.side, BLOCK):
+            # Columns are to be contiguous: what is made is the transpose.
+            rows = flat[0][:, start:].swapaxes(1, 2)
+            shape = (count, min(BLOCK, self.side - start), self.side - start)
+            for x, room, out in zip(flat, self.block, found):
+                block = room[: math.prod(shape)].reshape(shape)
+                np.matmul(x[:, start : start + BLOCK], rows, out=block)
+                self._to_panels(block, start, out)
+        return found[0], found[1]
+
+    def _to_panels(self, block: np.ndarray, start: int, found: np.ndarray) -> None:
+        for first, width, place, stride in self.layout:
+            if start <= first < start + BLOCK:
+                skip, rows = first - start, self.side - first
+                panel = found[:, place : place + width * stride]
+                panel = panel.reshape(len(found), width, stride)
+                panel[:, :rows, :rows] = block[:, skip : skip + width, skip:]
 
 
 class Grams:
     """Gram matrices at some frequencies, made when asked for, a few at a time.
 
-    Each group of each frequency is looked at for itself.
+    Each group of each frequency is looked at for itself. Those asked for are in order.
     """
 
-    def __init__(self, source: GramSource, phases: np.ndarray) -> None:
-        self.source, self.phases = source, phases
-        self.count = len(phases) * source.taps.block[0]
-        self.kept = {} if self.count * source.side**2 <= KEPT else None
+    def __init__(
+        self,
+        source: GramSource,
+        first_look: Look | None,
+        frequencies: np.ndarray,
+        parts: np.ndarray,
+    ) -> None:
+        self.source, self.first_look = source, first_look
+        self.frequencies, self.parts = frequencies, parts
 
-    def below(self, which: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    def seem_below(self, which: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Which of the matrices `which` the first look knows to be below these squares.
+
+        If there is no such look, none.
+        """
+        if self.first_look is None:
+            return np.zeros(len(which), dtype=bool)
+        return self._below(self.first_look, which, squares)
+
+    def are_below(self, which: np.ndarray, squares: np.ndarray) -> np.ndarray:
         """Whether the matrices `which` are certainly below these squares."""
-        test = _lanes_below if self.source.in_lanes else _batch_below
+        if self.source.host:
+            return self._below(self.source, which, squares)
+        return _batch_below(self._batch(which), squares)
+
+    def _below(self, look: Look, which: np.ndarray, squares: np.ndarray) -> np.ndarray:
         found = np.zeros(len(which), dtype=bool)
 
-        def some(part: slice, matrices: Array) -> None:
-            found[part] = test(matrices, squares[part])
+        def some(part: slice, re: np.ndarray, im: np.ndarray) -> None:
+            found[part] = look.below(re, im, squares[part])
 
-        self._each(which, some)
+        self._each(look, which, some)
         return found
 
-    def loudest(self, which: np.ndarray) -> tuple[int, float]:
-        """The one of `which` that promises most, and the norm that it has at least."""
-        source = self.source
-        estimate = _lanes_estimates if source.in_lanes else _batch_estimates
-        found = np.zeros(len(which))
+    def loudest(self, which: np.ndarray, *, exactly: bool = False) -> tuple[int, float]:
+        """The one of `which` that promises most, and the norm that it has about.
 
-        def some(part: slice, matrices: Array) -> None:
-            found[part] = estimate(matrices, source.side)[: part.stop - part.start]
+        That is from below, but for what single precision loses if not `exactly`.
+        """
+        if self.source.host:
+            look = self.source if exactly else self.first_look or self.source
+            found = np.zeros(len(which))
 
-        self._each(which, some)
+            def some(part: slice, re: np.ndarray, im: np.ndarray) -> None:
+                found[part] = _estimates(re, im, self.source.side)
+
+            self._each(look, which, some)
+            found /= look.scale
+        else:
+            found = _batch_estimates(self._batch(which), self.source.side)
         return int(which[np.argmax(found)]), math.sqrt(max(found.max(), 0.0))
 
-    def _each(self, which: np.ndarray, work: Callable[[slice, Array], None]) -> None:
-        """Call work(part, matrices) for parts of `which` that are not too large."""
-        source, side = self.source, self.source.side
-        if not source.host:
-            work(slice(0, len(which)), self._made(which))
-            return
-        size, least = max(1, BATCH // side**2), 1
-        if source.in_lanes:
-            least = LANES * -(-WORTHWHILE // (LANES * side**3))
-            size = block_size(side**2)
-
-        def some(start: int, stop: int) -> None:
-            for first in range(start, stop, size):
-                part = slice(first, min(first + size, stop))
-                work(part, self._kept_or_made(which, part))
-
-        spread(some, len(which), least=least)
-
-    def _kept_or_made(self, which: np.ndarray, part: slice) -> Array:
-        if self.kept is None or len(which) < self.count:
-            return self._made(which[part])
-        if part.start not in self.kept:
-            self.kept[part.start] = self._made(which[part])
-        return self.kept[part.start]
-
-    def _made(self, which: np.ndarray) -> Array:
-        """The matrices `which`: triangles in lanes, or a batch."""
-        source, groups = self.source, self.source.taps.block[0]
-        make = source.triangles if source.in_lanes else source.matrices
-        if groups == 1:
-            return make(self.phases[which])
+    def _batch(self, which: np.ndarray) -> Array:
+        groups = self.source.groups
         frequencies, place = np.unique(which // groups, return_inverse=True)
-        made, chosen = make(self.phases[frequencies]), place * groups + which % groups
-        if not source.in_lanes:
-            return namespace(made).take(made, indices_like(made, chosen), axis=0)
-        columns = np.zeros(-(-len(which) // LANES) * LANES, dtype=np.intp)
-        columns[: len(which)] = chosen
-        return made[:, :, columns]
+        made = self.source.matrices(self.frequencies[frequencies], self.parts)
+        if len(which) == made.shape[0]:
+            return made
+        chosen = indices_like(made, place * groups + which % groups)
+        return namespace(made).take(made, chosen, axis=0)
+
+    def _each(
+        self,
+        look: Look,
+        which: np.ndarray,
+        work: Callable[[slice, np.ndarray, np.ndarray], None],
+    ) -> None:
+        """Call work(part of which, real parts, imaginary parts), in threads."""
+        groups = self.source.groups
+        numbers, place = np.unique(which // groups, return_inverse=True)
+        ends = np.searchsorted(place, np.arange(len(numbers) + 1))
+        every = self.frequencies[numbers]
+
+        def piece(begin: int, panels: Maker) -> Callable[[int, int], None]:
+            def some(start: int, stop: int) -> None:
+                for part, re, im in panels(start, stop):
+                    first = begin + part.start
+                    mine = slice(ends[first], ends[begin + part.stop])
+                    if mine.stop - mine.start < len(re):  # not all of the groups
+                        rows = (place[mine] - first) * groups + which[mine] % groups
+                        re, im = re[rows], im[rows]
+                    work(mine, re, im)
+
+            return some
+
+        for those in look.pieces(every):
+            some = piece(those.start, look.panels(every[those], self.parts))
+            count = those.stop - those.start
+            spread(some, count, least=self.source.worthwhile)
 
 
-def _lanes_below(triangles: np.ndarray, squares: np.ndarray) -> np.ndarray:
-    from ._lane_grams import definite
+def factor_sizes(
+    re: np.ndarray, im: np.ndarray, side: int, squares: np.ndarray
+) -> np.ndarray:
+    """How large the Cholesky factors L of squares - G are, infinite if there is none.
 
-    entries, count = triangles.shape[1:]
-    levels, found = np.ones(count), np.zeros(count, dtype=bool)
-    levels[: len(squares)] = squares
-    re, im = triangles
-    definite(re, im, math.isqrt(2 * entries), levels, found)
-    return found[: len(squares)]
+    A bound of the norm of |L| |L|^H, where |L| has absolute values. Overwrites G.
+    """
+    from ._lane_panels import definite_panels, layout
+
+    sizes = np.empty(len(re), re.dtype)
+    definite_panels(re, im, layout(side)[0], squares.astype(re.dtype), sizes)
+    return sizes
+
+
+def _estimates(re: np.ndarray, im: np.ndarray, side: int) -> np.ndarray:
+    """What the top eigenvalues of matrices in panels are about, from below."""
+    from ._lane_panels import lanczos_panels, layout
+
+    panels, _ = layout(side)
+    x, whole = _first_vector(side), int(panels[-1, 0] + panels[-1, 1])
+    start = np.zeros((2, whole), re.dtype)
+    start[:, :side] = x.real, x.imag
+    diagonal, beside = np.empty((2, len(re), _steps(side)), re.dtype)
+    lanczos_panels(re, im, panels, start, diagonal, beside)
+    return _tops(diagonal, beside)
 
 
 def _batch_below(matrices: Array, squares: np.ndarray) -> np.ndarray:
@@ -292,60 +292,38 @@ def _batch_below(matrices: Array, squares: np.ndarray) -> np.ndarray:
     return are_definite(like(matrices, squares)[:, None, None] * eye - matrices)
 
 
-def _lanes_estimates(triangles: np.ndarray, side: int) -> np.ndarray:
-    """What the top eigenvalues of matrices in lanes are at least."""
-    from ._lane_grams import lanczos
+def _batch_estimates(matrices: Array, side: int) -> np.ndarray:
+    """What the top eigenvalues of a batch of matrices are about, from below."""
+    xp, count = namespace(matrices), matrices.shape[0]
+    v = like(matrices, np.tile(_first_vector(side)[:, None], (count, 1, 1)))
+    before, size = xp.zeros_like(v), xp.real(v)[:, :1, :] * 0
+    diagonal, beside = [], []
+    for _ in range(_steps(side)):
+        u = xp.matmul(matrices, v)
+        diagonal.append(xp.sum(xp.real(xp.conj(v) * u), axis=1, keepdims=True))
+        u = u - diagonal[-1] * v - size * before
+        size = xp.linalg.vector_norm(u, axis=1, keepdims=True)
+        beside.append(size)
+        before, v = v, u / xp.where(size > 0, size, xp.ones_like(size))
+    found = (to_numpy(xp.concat(x, axis=1))[:, :, 0] for x in (diagonal, beside))
+    return _tops(*found)
 
-    found, steps = np.zeros(triangles.shape[2]), min(STEPS, 4 + side // 4, side)
-    re, im = triangles
-    lanczos(re, im, side, _first_vector(side), steps, found)
+
+def _steps(side: int) -> int:
+    return LARGE_STEPS if side > LARGE else min(STEPS, 4 + side // 4, side)
+
+
+def _tops(diagonal: np.ndarray, beside: np.ndarray) -> np.ndarray:
+    """The top eigenvalues of the tridiagonal matrices of Lanczos, from below."""
+    from ._lane_panels import top_eigenvalues
+
+    found = np.empty(len(diagonal), diagonal.dtype)
+    top_eigenvalues(diagonal, beside, found)
     return found
 
 
-def _batch_estimates(matrices: Array, side: int) -> np.ndarray:
-    """What the top eigenvalues of a batch of matrices are at least, by Lanczos."""
-    xp, count, steps = namespace(matrices), matrices.shape[0], min(LARGE_STEPS, side)
-    matrices = xp.tril(matrices) + adjoint(xp.tril(matrices, k=-1))
-    v = like(matrices, np.tile(_first_vector(side)[:, None], (count, 1, 1)))
-    before, diagonal, beside = xp.zeros_like(v), [], [xp.real(v)[:, :1, :] * 0]
-    for _ in range(steps):
-        u = xp.matmul(matrices, v)
-        diagonal.append(xp.sum(xp.real(xp.conj(v) * u), axis=1, keepdims=True))
-        u = u - diagonal[-1] * v - beside[-1] * before
-        size = xp.linalg.vector_norm(u, axis=1, keepdims=True)
-        before, v = v, u / xp.where(size > 0, size, xp.ones_like(size))
-        beside.append(size)
-    alphas, betas = (
-        to_numpy(xp.concat(x, axis=1))[:, :, 0] for x in (diagonal, beside)
-    )
-    tridiagonal, at = np.zeros((count, steps, steps)), np.arange(steps)
-    tridiagonal[:, at, at] = alphas
-    tridiagonal[:, at[1:], at[:-1]] = betas[:, 1:-1]  # eigvalsh reads the lower half
-    return np.linalg.eigvalsh(tridiagonal)[:, -1]
-
-
-@functools.lru_cache(maxsize=32)
-def _differences(pattern: Pattern) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Half of the differences of shifts within a phase, and whose taps they are.
-
-    Returns
-    -------
-    array, shape (differences, axes)
-        One of d and -d each.
-    list of arrays, shape (2, pairs)
-        For each of them the numbers t and u of all taps with shifts that far apart.
-    """
-    pairs: dict[tuple[int, ...], list[tuple[int, int]]] = {}
-    for part in pattern.phases:
-        for t, u in itertools.product(range(part.start, part.stop), repeat=2):
-            shift = tuple((pattern.shifts[t] - pattern.shifts[u]).tolist())
-            if shift >= tuple(-x for x in shift):
-                pairs.setdefault(shift, []).append((t, u))
-    return np.array(list(pairs)), [np.array(x).T for x in pairs.values()]
-
-
 @functools.cache
-def _first_vector(side: int) -> np.ndarray:
+def _first_vector(side: int) -> Array:
     """Where Lanczos begins."""
     x = np.random.default_rng(0).standard_normal((side, 2)) @ np.array([1, 1j])
     return x / np.linalg.norm(x)

@@ -150,7 +150,7 @@ def _axis_by_axis(taps: Taps, phase: np.ndarray) -> np.ndarray:
     first = len(np.unique(taps.shifts[:, 0]))
     rest = len(taps.shifts) // first
     entries = taps.weight.shape[1]
-    starts, runs = _runs(phase[:, ::rest])
+    starts, runs = runs_of(phase[:, ::rest])
     half_way = starts @ taps.weight.reshape(first, -1)
     half_way = half_way.reshape(len(starts), rest, entries)
     found = np.empty((len(phase), entries), half_way.dtype)
@@ -159,7 +159,7 @@ def _axis_by_axis(taps: Taps, phase: np.ndarray) -> np.ndarray:
     return found.reshape(-1, *taps.block)
 
 
-def _runs(rows: Array) -> tuple[Array, list[slice]]:
+def runs_of(rows: Array) -> tuple[Array, list[slice]]:
     """The rows that differ from the one before, and how far each of them goes."""
     new = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
     starts = [0, *new] if len(rows) else []
@@ -232,7 +232,7 @@ class PlanarTaps:
         assert taps is not None
         _, entries, other = taps.shape
         first, rest = phase[:, : self.first], phase[:, self.first :]
-        starts, runs = _runs(first)
+        starts, runs = runs_of(first)
         turned = np.concatenate([starts.real, starts.imag]).astype(self.dtype)
         half_way = turned @ taps.reshape(self.first, -1)
         half_way = half_way.reshape(2, len(starts), entries, other)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +35,11 @@ class Case:
     def geometry(self) -> cs.Geometry:
         """The layer without its weights, as convspectra takes it."""
         return cs.Geometry(grid=(self.grid, self.grid), stride=self.stride)
+
+    @property
+    def with_half_the_channels(self) -> "Case":
+        """The case before this one in a panel of figure 1."""
+        return replace(self, into=self.into // 2, out=self.out // 2)
 
     @property
     def frequencies(self) -> int:

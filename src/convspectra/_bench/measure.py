@@ -13,6 +13,7 @@ import convspectra as cs
 
 from .cases import Case, kernel_of
 from .contender import COMPUTED, LOWER, UPPER, Contender, Run, Task
+from .contenders import PAPER
 from .plans import Plan
 from .probe import Measured, ProbeError, probed
 from .reference import ALLOWED, affordable, as_reference, error, is_right, reference
@@ -20,6 +21,7 @@ from .reference import ALLOWED, affordable, as_reference, error, is_right, refer
 LEAST_SAMPLE = 2e-3  # seconds; what is shorter is run several times in a row
 PAUSE = 0.02  # seconds before a sample, for the threads of the one before to settle
 SHORT = 0.05  # seconds; what is shorter has one untimed run after the pause
+GROWTH = 8  # of the time with twice the channels, which are cubed
 TIMED, FAILED, LEFT_OUT = "timed", "failed", "left out"
 
 Entry = dict[str, Any]
@@ -50,6 +52,7 @@ def measure(
     contenders: Sequence[Contender],
     plan: Plan,
     known: Mapping[str, Entry],
+    smaller: Mapping[str, Entry],
 ) -> list[Entry]:
     """One job on one case: an entry for each contender.
 
@@ -62,6 +65,8 @@ def measure(
     known : mapping of names to entries
         Of the job "values" on the same case. Where a norm is the largest of all values
         and they took so long that they were run once, their time stands for it.
+    smaller : mapping of names to entries
+        Of the same job with half of the channels, which tell what to expect.
     """
     task = task_of(case, job)
     entries: dict[str, Entry] = {}
@@ -72,8 +77,12 @@ def measure(
             continue
         entry = entries[one.name] = {"contender": one.name, "kind": one.kind(job)}
         values = known.get(one.name, {})
+        expected = GROWTH * _seconds(smaller.get(one.name, {}))
         if reason := one.refuses(case):
             entry |= {"status": LEFT_OUT, "reason": reason}
+        elif expected > plan.patience and not _is_needed(one):
+            reason = f"would take about {expected:.0f} s"
+            entry |= {"status": LEFT_OUT, "reason": reason, "expected": expected}
         elif one.kind(job) == COMPUTED and values.get("repeats") == 1:
             entry |= values | {"kind": COMPUTED, "reason": "the time of all values"}
         else:
@@ -85,6 +94,16 @@ def measure(
     right = _checked(task, job, able, firsts, entries)
     _time(right, able, job, task, plan, entries)
     return list(entries.values())
+
+
+def _seconds(entry: Entry) -> float:
+    """What a contender has taken, or would have; 0 if that is not known."""
+    return entry.get("median", entry.get("expected", 0.0))
+
+
+def _is_needed(one: Contender) -> bool:
+    """Whether all ratios are to its time, or from it."""
+    return one.is_ours or one.name == PAPER
 
 
 def _first(one: Contender, job: str, task: Task, in_a_process: bool) -> First:

@@ -21,6 +21,8 @@ class Plan:
         Seconds that more than `least_repeats` samples may take.
     once_above : float
         Seconds; what takes longer is run once.
+    patience : float
+        Seconds; what is expected to take longer is not run, unless ratios need it.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Plan:
     least_repeats: int
     budget: float
     once_above: float
+    patience: float
 
     def repeats_of(self, seconds: float) -> int:
         """How many samples to take of what runs for so long."""
@@ -54,6 +57,7 @@ QUICK = Plan(
     least_repeats=2,
     budget=1.0,
     once_above=10.0,
+    patience=10.0,
 )
 FULL = Plan(
     name="full",
@@ -63,5 +67,6 @@ FULL = Plan(
     repeats=7,
     least_repeats=2,
     budget=5.0,
-    once_above=20.0,
+    once_above=10.0,
+    patience=120.0,
 )

@@ -66,9 +66,9 @@ def bench(
         done = f"{len(work) - len(left)} of {len(work)}"
         say(f"{done} jobs are in {folder / RESULTS} already; --fresh forgets them.")
     for case, job in progress(left, f"bench, {plan.name}"):
-        values = store.entries(case, "values") or []
-        known = {entry["contender"]: entry for entry in values}
-        store.add(case, job, measure(case, job, contenders, plan, known))
+        known = store.by_contender(case, "values")
+        smaller = store.by_contender(case.with_half_the_channels, job)
+        store.add(case, job, measure(case, job, contenders, plan, known, smaller))
     return _conclude(folder, store.document)
 
 

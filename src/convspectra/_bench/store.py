@@ -48,6 +48,10 @@ class Store:
                 return found["entries"]
         return None
 
+    def by_contender(self, case: Case, job: str) -> dict[str, dict[str, Any]]:
+        """What is known of a job on a case, by the names of the contenders."""
+        return {entry["contender"]: entry for entry in self.entries(case, job) or []}
+
     def add(self, case: Case, job: str, entries: list[dict[str, Any]]) -> None:
         """Keep the entries of a job on a case, and save everything."""
         found = {"case": asdict(case), "name": case.name, "job": job}

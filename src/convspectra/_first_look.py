@@ -1,0 +1,91 @@
+"""A first look at Gram matrices, in single precision and without a product for each.
+
+Every entry of G(f) is a trigonometric polynomial. Its values at few frequencies, where
+the products are made in double precision, give it at all others; what single precision
+loses on the way, and in the factorization, is bounded and taken off the level that the
+matrices are held against.
+
+By the standard analysis of Cholesky's algorithm the factor L that is found is the exact
+one of a matrix that is off by no more than unit * roundings * |L| |L|^H, in absolute
+values. The norm of that is at most the largest sum in a row of |L| times the largest in
+a column, and at most the trace.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from ._grams import GramSource, Maker, Some, factor_sizes
+from ._interpolate import Interpolation, Nodes
+from ._symbol import Taps
+from ._threads import spread
+
+UNIT = float(np.finfo(np.float32).eps) / 2
+LEAST = 32  # frequencies for which a sum over nodes is made at once
+
+
+class FirstLook:
+    """The matrices of `source` in single precision; see `Look`."""
+
+    def __init__(self, source: GramSource, nodes: Nodes) -> None:
+        from ._lane_panels import PANEL, layout
+
+        side = source.side
+        numbers = source.groups * layout(side)[1]
+        self.source, self.nodes = source, nodes
+        self.interpolation = Interpolation(nodes, numbers)
+        # Near 1, so that nothing leaves the range of single precision.
+        size = float(np.linalg.norm(source.taps.weight))
+        self.scale = source.groups * side / (size * size or 1.0)
+        squares = np.zeros(len(nodes.frequencies))  # of the norms of lower triangles
+        panels = source.panels(nodes.frequencies, nodes.parts)
+
+        def some(start: int, stop: int) -> None:
+            for part, re, im in panels(start, stop):
+                re, im = re * self.scale, im * self.scale
+                each = (part.stop - part.start, -1)
+                self.interpolation.set(part, re.reshape(each), im.reshape(each))
+                sums = np.vecdot(re, re) + np.vecdot(im, im)
+                squares[part] = sums.reshape(each).max(axis=1)
+
+        spread(some, len(squares), least=source.worthwhile)
+        # What the matrices are off by, in norm.
+        size = math.sqrt(2 * squares.max())
+        self.off = 1.01 * UNIT * nodes.terms * nodes.lebesgue * size
+        # What the factors are off by, over |L| |L|^H, and how large that may be.
+        self.lost = 1.5 * UNIT * (2 * PANEL + side // PANEL + 8)
+        self.most = min(4 * math.sqrt(side), 1.01 * side)
+
+    def panels(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
+        weights = self.nodes.weights(frequencies, parts)
+        sums = self.interpolation.at(weights, max(LEAST, self.source.batch))
+
+        def between(start: int, stop: int) -> Iterator[Some]:
+            for part, re, im in sums.between(start, stop):
+                each = (self.source.groups * len(re), -1)
+                yield part, re.reshape(each), im.reshape(each)
+
+        return between
+
+    def pieces(self, frequencies: np.ndarray) -> list[slice]:
+        return self.interpolation.pieces(frequencies)
+
+    def below(self, re: np.ndarray, im: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        levels = (squares * self.scale - self.off) / (1 + 1.01 * self.lost * self.most)
+        levels = levels * (1 - 4 * UNIT)  # which is rounded to single precision
+        side = self.source.side
+        sizes = factor_sizes(re, im, side, levels)
+        trace = np.where(np.isfinite(sizes), 1.01 * side * levels, np.inf)
+        return np.minimum(1.001 * sizes, trace) <= self.most * levels
+
+
+def first_look(source: GramSource, taps: Taps, frequencies: int) -> FirstLook | None:
+    """A first look for about so many frequencies, if it is cheaper than the exact one.
+
+    It is where there are more of them than G needs to be known at.
+    """
+    if not source.host:
+        return None
+    nodes = Nodes(taps.degree, real=not taps.weight.imag.any())
+    return FirstLook(source, nodes) if len(nodes.frequencies) < frequencies else None

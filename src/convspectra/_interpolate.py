@@ -1,0 +1,194 @@
+"""Trigonometric polynomials from their values at few frequencies, in single precision.
+
+A polynomial of degree d is known from its values at 2 d + 1 equal steps around the
+torus: it is the sum of these values times Dirichlet kernels, which are real.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+
+from ._array import Array
+from ._symbol import phase_factors, runs_of
+from ._threads import spread
+
+BY_AXIS = 49  # nodes from which on a sum goes axis by axis
+HALF_WAY = 2**28  # bytes of sums over one axis
+WORTHWHILE = 2**14  # numbers of a sum that are worth a thread
+
+
+class Nodes:
+    """Where a polynomial of this degree must be known; it has numbers for values.
+
+    If it is `real`, its values at f and -f are conjugate: half of the nodes suffice.
+
+    Attributes
+    ----------
+    parts : array, shape (axes,)
+        Frequency f stands for f / parts turns.
+    frequencies : array, shape (nodes, axes)
+    """
+
+    def __init__(self, degree: np.ndarray, *, real: bool) -> None:
+        self.degree, self.parts = degree, 2 * degree + 1
+        every = np.indices(tuple(self.parts)).reshape(len(degree), -1).T
+        other = -every % self.parts if real else every
+        self.mirror = np.asarray(
+            np.ravel_multi_index(tuple(other.T), tuple(self.parts))
+        )
+        self.owner = np.minimum(np.arange(len(every)), self.mirror)
+        self.kept = np.unique(self.owner)
+        self.frequencies = every[self.kept]
+        self.by_axis = len(every) >= BY_AXIS and len(every) > self.parts[0]
+
+    @property
+    def terms(self) -> int:
+        """The roundings that lie between a value and a sum it is part of, at most."""
+        first = int(self.parts[0]) if self.by_axis else 1
+        return first + len(self.mirror) // first + 2 * len(self.parts) + 8
+
+    @property
+    def lebesgue(self) -> float:
+        """How large a sum can be when all values are at most 1.
+
+        Half way between two nodes it can be largest.
+        """
+        found = 1.0
+        for n in self.parts:
+            sines = np.sin(np.pi * (2 * np.arange(n) + 1) / (2 * n))
+            found *= float(np.mean(1 / sines))
+        return found
+
+    @cached_property
+    def waves(self) -> list[np.ndarray]:
+        """What the Dirichlet kernels of each axis are made of: (degree + 1, nodes)."""
+        found = []
+        for d, n in zip(self.degree, self.parts):
+            wave, every = np.arange(d + 1)[:, None], np.arange(n)[:, None]
+            factors = phase_factors(wave, every, np.array([n]))
+            factors[:, 1:] *= 2
+            found.append(factors.conj().T / n)
+        return found
+
+    def weights(self, frequencies: np.ndarray, parts: np.ndarray) -> list[np.ndarray]:
+        """The Dirichlet kernels of each axis: (frequencies, nodes of the axis)."""
+        found = []
+        for f, n, d, waves in zip(frequencies.T, parts, self.degree, self.waves):
+            wave = np.arange(d + 1)[:, None]
+            phase: Array = phase_factors(wave, f[:, None], np.array([n]))
+            found.append((phase @ waves).real)
+        return found
+
+
+class Interpolation:
+    """From the values at the nodes, so many numbers at each, to those anywhere."""
+
+    def __init__(self, nodes: Nodes, numbers: int) -> None:
+        self.nodes = nodes
+        count = len(nodes.owner) if nodes.by_axis else len(nodes.kept)
+        first = int(nodes.parts[0]) if nodes.by_axis else 1
+        shape = (first, 2, count // first, numbers)
+        self.planes = np.empty(shape, np.float32)
+
+    def set(self, which: slice, re: np.ndarray, im: np.ndarray) -> None:
+        """State real and imaginary parts at some of the nodes, (those, numbers)."""
+        if not self.nodes.by_axis:
+            self.planes[0, 0, which], self.planes[0, 1, which] = re, im
+            return
+        rest = self.planes.shape[2]
+        for number, r, i in zip(self.nodes.kept[which], re, im):
+            first, second = divmod(int(number), rest)
+            self.planes[first, :, second] = r, i
+            first, second = divmod(int(self.nodes.mirror[number]), rest)
+            if self.nodes.mirror[number] != number:
+                self.planes[first, :, second] = r, -i
+
+    def pieces(self, frequencies: np.ndarray) -> list[slice]:
+        """Slices of frequencies for which there is room half way."""
+        if not self.nodes.by_axis:
+            return [slice(0, len(frequencies))]
+        runs = runs_of(frequencies[:, :1])[1]
+        most = max(1, HALF_WAY // (self.planes.nbytes // len(self.planes)))
+        return [
+            slice(some[0].start, some[-1].stop)
+            for some in (runs[i : i + most] for i in range(0, len(runs), most))
+        ]
+
+    def at(self, weights: list[np.ndarray], most: int) -> "Sums":
+        """The values at frequencies with these weights, made when asked for."""
+        if self.nodes.by_axis:
+            return self._axis_by_axis(weights, most)
+        kept = self.nodes.kept
+        mirror, every = self.nodes.mirror[kept], _product(weights)
+        here, there = every[:, kept], every[:, mirror] * (mirror != kept)
+        even, odd = here + there, here - there
+        return Sums([slice(0, len(even))], self.planes, even, odd, most)
+
+    def _axis_by_axis(self, weights: list[np.ndarray], most: int) -> "Sums":
+        """Sum over the nodes of the first axis; `Sums` goes over the rest."""
+        starts, runs = runs_of(weights[0].astype(np.float32))
+        rest = _product(weights[1:])
+        first, _, nodes, numbers = self.planes.shape
+        flat = self.planes.reshape(first, -1)
+        half_way = np.empty((len(starts), flat.shape[1]), np.float32)
+
+        def some(start: int, stop: int) -> None:
+            np.matmul(starts, flat[:, start:stop], out=half_way[:, start:stop])
+
+        spread(some, flat.shape[1], least=WORTHWHILE)
+        half_way = half_way.reshape(-1, 2, nodes, numbers)
+        return Sums(runs, half_way, rest, rest, most)
+
+
+class Sums:
+    """Sums over nodes: for each run of frequencies those of its planes.
+
+    Parameters
+    ----------
+    runs : list of slices
+        Of the frequencies.
+    planes : array, shape (runs, 2, nodes, numbers)
+        Real parts and imaginary parts at the nodes.
+    even, odd : array, shape (frequencies, nodes)
+        The weights of real parts and of imaginary parts.
+    most : int
+        Frequencies that are made at once.
+    """
+
+    def __init__(
+        self,
+        runs: list[slice],
+        planes: np.ndarray,
+        even: np.ndarray,
+        odd: np.ndarray,
+        most: int,
+    ) -> None:
+        self.runs, self.planes, self.most = runs, planes, most
+        self.weights = even.astype(np.float32), odd.astype(np.float32)
+
+    def between(
+        self, start: int, stop: int
+    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Slices of the frequencies, with their real and imaginary parts.
+
+        Each takes the place of the one before.
+        """
+        count = min(self.most, stop - start)
+        room = np.empty((2, count, self.planes.shape[3]), np.float32)
+        for run, planes in zip(self.runs, self.planes):
+            ends = max(run.start, start), min(run.stop, stop)
+            for first in range(*ends, self.most):
+                part = slice(first, min(first + self.most, ends[1]))
+                found = room[:, : part.stop - part.start]
+                for weights, plane, out in zip(self.weights, planes, found):
+                    np.matmul(weights[part], plane, out=out)
+                yield part, found[0], found[1]
+
+
+def _product(weights: list[np.ndarray]) -> np.ndarray:
+    """The weights of all nodes of some axes."""
+    found = weights[0]
+    for more in weights[1:]:
+        found = (found[:, :, None] * more[:, None, :]).reshape(len(found), -1)
+    return found

@@ -1,0 +1,147 @@
+"""The first look at Gram matrices: what it says holds, and it says something."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from convspectra import Geometry, _first_look, _grams, _interpolate
+from convspectra._first_look import first_look
+from convspectra._grams import Grams, GramSource
+from convspectra._interpolate import Interpolation, Nodes
+from convspectra._planes import Planes
+from convspectra._stencil import stencil_of
+from convspectra._symbol import phase_factors, symbol, taps_of
+
+DEGREES = [[2], [0], [30], [2, 2], [4, 4], [10, 3], [0, 3], [2, 3, 1]]
+CASES = {
+    "plain": ((7, 6, 3, 3), {}),
+    "tall": ((20, 6, 3, 3), {}),
+    "large kernel": ((5, 7, 5, 6), {}),
+    "strided": ((6, 5, 3, 3), {"stride": 2}),
+    "tall, strided": ((23, 5, 3, 3), {"stride": 2}),
+    "grouped": ((6, 2, 3, 3), {"groups": 3}),
+    "depthwise": ((9, 1, 5, 5), {"groups": 9}),
+    "line": ((40, 37, 4), {}),
+}
+
+
+@pytest.mark.parametrize("real", [True, False])
+@pytest.mark.parametrize("degree", DEGREES)
+def test_few_values_give_a_polynomial_everywhere(degree, real, rng):
+    degree = np.array(degree)
+    waves = np.array(list(itertools.product(*(range(-d, d + 1) for d in degree))))
+    taps = rng.standard_normal((len(waves), 5)) + (0 if real else 1j)
+
+    def values(turns):
+        return np.exp(2j * np.pi * turns @ waves.T) @ taps
+
+    nodes = Nodes(degree, real=real)
+    assert len(nodes.frequencies) == (len(waves) // 2 + 1 if real else len(waves))
+    known = values(nodes.frequencies / nodes.parts)
+    found = Interpolation(nodes, 5)
+    for part in (slice(0, 1), slice(1, len(known))):
+        found.set(part, known.real[part], known.imag[part])
+    size = np.abs(known).max()
+    for parts in (np.array([24, 16, 9])[: len(degree)], np.full(len(degree), 2**40)):
+        frequencies = rng.integers(0, parts, (50, len(degree)))
+        frequencies = frequencies[np.argsort(frequencies[:, 0])]
+        weights = nodes.weights(frequencies, parts)
+        want, got = values(frequencies / parts), np.full((50, 5), np.nan, complex)
+        for start, stop in ((0, 13), (13, 50)):
+            for part, re, im in found.at(weights, 4).between(start, stop):
+                got[part] = re + 1j * im
+        # The bound that certificates rely on, which is not much more than it must be.
+        allowed = _first_look.UNIT * nodes.terms * nodes.lebesgue * size
+        assert np.abs(got - want).max() <= allowed
+        assert allowed < 1e-4 * size
+        sums = np.prod([np.abs(w).sum(axis=1).max() for w in weights])
+        assert sums <= nodes.lebesgue * (1 + 1e-12)
+
+
+def test_pieces_hold_whole_runs(monkeypatch):
+    monkeypatch.setattr(_interpolate, "HALF_WAY", 1)
+    nodes = Nodes(np.array([4, 4]), real=True)
+    frequencies = np.array([[0, 1], [0, 2], [3, 0], [5, 1], [5, 2]])
+    pieces = Interpolation(nodes, 3).pieces(frequencies)
+    assert pieces == [slice(0, 2), slice(2, 3), slice(3, 5)]
+
+
+def layer(rng, case, dtype):
+    shape, options = CASES[case]
+    grid = tuple(12 for _ in shape[2:])
+    weight = rng.standard_normal(shape)
+    if dtype == "complex128":
+        weight = weight + 1j * rng.standard_normal(shape)
+    taps = taps_of(weight, stencil_of(weight, Geometry(grid=grid, **options)))
+    parts = np.array(grid) // options.get("stride", 1)
+    points = np.array(list(itertools.product(*map(range, parts))))
+    return taps, points, parts
+
+
+def norms_of(taps, points, parts):
+    matrices = symbol(taps, phase_factors(taps.shifts, points, parts))
+    return np.linalg.norm(matrices, 2, axis=(2, 3)).ravel()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("case", CASES)
+def test_planes_are_the_symbol(case, dtype, transposed, rng):
+    taps, points, parts = layer(rng, case, dtype)
+    want = symbol(taps, phase_factors(taps.shifts, points, parts))
+    want = want.reshape(-1, *want.shape[2:])
+    want = want.swapaxes(1, 2) if transposed else want
+    groups, seen = taps.block[0], 0
+    for part, re, im in Planes(taps, transposed=transposed).at(points, parts, 5):
+        rows = slice(part.start * groups, part.stop * groups)
+        np.testing.assert_allclose(re + 1j * im, want[rows], atol=1e-12)
+        seen += part.stop - part.start
+    assert seen == len(points)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_said_to_be_below_is_below(case, dtype, rng, monkeypatch):
+    monkeypatch.setattr(_grams, "WORTHWHILE", 1)
+    taps, points, parts = layer(rng, case, dtype)
+    norms, source = norms_of(taps, points, parts), GramSource(taps)
+    look = first_look(source, taps, 10**6)
+    assert look is not None
+    grams = Grams(source, look, points, parts)
+    every = np.arange(len(norms))
+    some = every[rng.random(len(norms)) < 0.3]
+    for which in (every, some):
+        for near in (-1e-2, -1e-6, -1e-9, 1e-9):
+            squares = (norms[which] * (1 + near)) ** 2
+            if near < 0:
+                assert not grams.seem_below(which, squares).any()
+                assert not grams.are_below(which, squares).any()
+            else:
+                assert grams.are_below(which, squares).all()
+        # Near the largest, where it matters, a little room is enough.
+        loud = which[norms[which] > 0.6 * norms.max()]
+        assert grams.seem_below(loud, (norms[loud] * 1.001) ** 2).all()
+        loudest, gain = grams.loudest(which)
+        assert norms[loudest] >= 0.9 * norms[which].max()
+        assert gain <= norms[loudest] * (1 + 1e-5)
+
+
+def test_no_first_look_where_it_would_save_nothing(rng):
+    taps, points, parts = layer(rng, "plain", "float64")
+    source = GramSource(taps)
+    assert first_look(source, taps, 13) is None  # 5 x 5 nodes, half of them and one
+    assert first_look(source, taps, 14) is not None
+    grams = Grams(source, None, points, parts)
+    assert not grams.seem_below(np.arange(3), np.full(3, 1e9)).any()
+
+
+def test_a_factor_that_is_too_large_to_be_trusted_is_not(rng, monkeypatch):
+    taps, points, parts = layer(rng, "line", "float64")
+    source = GramSource(taps)
+    look = first_look(source, taps, 10**6)
+    assert look is not None
+    every, squares = np.arange(len(points)), np.full(len(points), 1e6)
+    assert Grams(source, look, points, parts).seem_below(every, squares).all()
+    monkeypatch.setattr(look, "most", 0.5)  # of what rounding is multiplied by
+    assert not Grams(source, look, points, parts).seem_below(every, squares).any()
