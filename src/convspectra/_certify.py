@@ -141,7 +141,7 @@ class _Search:
     def run(self) -> Peak:
         boxes = self.boxes
         while len(boxes) and self.level:
-            parts = self._growing(self.grams.chunks(len(boxes)))
+            parts = self.grams.chunks(len(boxes))
             rejected = np.concatenate([self._reject(boxes[part]) for part in parts])
             if not len(rejected):
                 break
@@ -157,17 +157,6 @@ class _Search:
             left=left,
             right=right,
         )
-
-    def _growing(self, parts: list[slice]) -> list[slice]:
-        """Begin with a few: against the level that they set, most others are below.
-
-        Of n in any order, n / few are above the largest of the first few.
-        """
-        first = parts[0].stop
-        few = FIRST + 2 * math.isqrt(first)
-        if first <= few:
-            return parts
-        return [slice(0, few), slice(few, first), *parts[1:]]
 
     def _reject(self, boxes: np.ndarray) -> np.ndarray:
         """Raise the level to the centers; return the boxes that may be above it."""
@@ -191,15 +180,24 @@ class _Search:
         self, grams: Grams, centers: np.ndarray, which: np.ndarray, delta: np.ndarray
     ) -> np.ndarray:
         """Those of `which` that may be above the level, which rises on the way."""
-        if self.lower:
-            which = which[~grams.seem_below(which, self._squares(delta[which]))]
-        while len(which):
-            loudest, gain = grams.loudest(which)
-            if gain <= self.level * (1 + CLEARLY):
-                break
-            self._rise(centers, loudest, gain)
+        if not self.lower:
+            # Against the level that a few set most others are below: of n in any order,
+            # n / few are above the largest of the few.
+            self._rise_above(
+                grams, centers, which[: FIRST + 2 * math.isqrt(len(which))]
+            )
+        which = which[~grams.seem_below(which, self._squares(delta[which]))]
+        while len(which) and self._rise_above(grams, centers, which):
             which = which[~grams.seem_below(which, self._squares(delta[which]))]
         return which[~grams.are_below(which, self._squares(delta[which]))]
+
+    def _rise_above(self, grams: Grams, centers: np.ndarray, which: np.ndarray) -> bool:
+        """Rise to the loudest of `which` if it is clearly above the level."""
+        loudest, gain = grams.loudest(which)
+        above = gain > self.level * (1 + CLEARLY)
+        if above:
+            self._rise(centers, loudest, gain)
+        return above
 
     def _rise(self, centers: np.ndarray, loudest: int, gain: float) -> None:
         """Raise both ends to the norm of one matrix, which is about `gain`."""

@@ -238,8 +238,12 @@ class Grams:
     ) -> None:
         """Call work(part of which, real parts, imaginary parts), in threads."""
         groups = self.source.groups
-        numbers, place = np.unique(which // groups, return_inverse=True)
-        ends = np.searchsorted(place, np.arange(len(numbers) + 1))
+        if groups == 1:
+            numbers, ends = which, np.arange(len(which) + 1)
+            place = ends[:-1]
+        else:
+            numbers, place = np.unique(which // groups, return_inverse=True)
+            ends = np.searchsorted(place, np.arange(len(numbers) + 1))
         every = self.frequencies[numbers]
 
         def piece(begin: int, panels: Maker) -> Callable[[int, int], None]:

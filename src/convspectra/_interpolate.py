@@ -4,13 +4,13 @@ A polynomial of degree d is known from its values at 2 d + 1 equal steps around 
 torus: it is the sum of these values times Dirichlet kernels, which are real.
 """
 
+import functools
 from collections.abc import Iterator
-from functools import cached_property
 
 import numpy as np
 
 from ._array import Array
-from ._symbol import phase_factors, runs_of
+from ._symbol import ROOTS, phase_factors, runs_of
 from ._threads import spread
 
 BY_AXIS = 49  # nodes from which on a sum goes axis by axis
@@ -60,25 +60,26 @@ class Nodes:
             found *= float(np.mean(1 / sines))
         return found
 
-    @cached_property
-    def waves(self) -> list[np.ndarray]:
-        """What the Dirichlet kernels of each axis are made of: (degree + 1, nodes)."""
-        found = []
-        for d, n in zip(self.degree, self.parts):
-            wave, every = np.arange(d + 1)[:, None], np.arange(n)[:, None]
-            factors = phase_factors(wave, every, np.array([n]))
-            factors[:, 1:] *= 2
-            found.append(factors.conj().T / n)
-        return found
-
     def weights(self, frequencies: np.ndarray, parts: np.ndarray) -> list[np.ndarray]:
         """The Dirichlet kernels of each axis: (frequencies, nodes of the axis)."""
-        found = []
-        for f, n, d, waves in zip(frequencies.T, parts, self.degree, self.waves):
-            wave = np.arange(d + 1)[:, None]
-            phase: Array = phase_factors(wave, f[:, None], np.array([n]))
-            found.append((phase @ waves).real)
-        return found
+        return [
+            _table(int(d), int(n))[f] if n <= ROOTS else _dirichlet(int(d), f, int(n))
+            for f, n, d in zip(frequencies.T, parts, self.degree)
+        ]
+
+
+@functools.lru_cache(maxsize=64)
+def _table(degree: int, parts: int) -> np.ndarray:
+    return _dirichlet(degree, np.arange(parts), parts)
+
+
+def _dirichlet(degree: int, frequencies: np.ndarray, parts: int) -> np.ndarray:
+    """Dirichlet kernels around the nodes of one axis, (frequencies, nodes)."""
+    wave, nodes = np.arange(degree + 1)[:, None], 2 * degree + 1
+    own = phase_factors(wave, np.arange(nodes)[:, None], np.array([nodes]))
+    own[:, 1:] *= 2
+    here: Array = phase_factors(wave, frequencies[:, None], np.array([parts]))
+    return (here @ own.conj().T).real / nodes
 
 
 class Interpolation:
