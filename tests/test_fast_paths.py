@@ -130,6 +130,7 @@ def test_norms_come_from_these_looks(
     shape, grid, stride, looks, dtype, calls, rng, monkeypatch
 ):
     monkeypatch.setattr(_certify, "DECOMPOSED", 0)
+    monkeypatch.setattr(_certify, "FEW_CHANNELS", 0)
     seen = calls((_first_look.FirstLook, "below"), (_certify, "values_at"))
     exact = calls((_grams.GramSource, "below"))
     weight = kernel(rng, *shape, dtype=dtype)
@@ -141,6 +142,20 @@ def test_norms_come_from_these_looks(
     assert found.gap <= 1e-8
     assert set(seen) == ({"below"} if looks else set())
     assert exact  # what is the largest is never below by a look in single precision
+
+
+@pytest.mark.parametrize(
+    ("shape", "taken"), [((6, 5, 3, 3), "values_at"), ((40, 36, 3, 3), "below")]
+)
+def test_searches_over_boxes_look_at(shape, taken, calls, rng):
+    seen = calls((_first_look.FirstLook, "below"), (_certify, "values_at"))
+    weight, geometry = kernel(rng, *shape), Geometry(grid=(128, 128))
+    found = operator_norm(weight, geometry)
+    want = float(singular_values(weight, geometry).max())
+    assert found.lower <= want * (1 + 1e-12)
+    assert found.upper >= want * (1 - 1e-12)
+    assert found.gap <= 1e-4
+    assert set(seen) == {taken}
 
 
 def test_hardly_a_matrix_is_made_in_double_precision(rng, monkeypatch):

@@ -375,3 +375,39 @@ def test_a_framework_s_own_layer_stretches_the_witness(torch, rng):
     with torch.no_grad():
         gain = torch.linalg.vector_norm(layer(found.input[None]))
     assert float(gain) == pytest.approx(float(found.gain), rel=1e-5)
+
+
+@pytest.mark.parametrize("left", [1e-5, 1e-10, 1e-12])
+def test_a_norm_of_next_to_nothing_ends_the_search(left, rng):
+    # The two taps meet on the one site there is, and nearly cancel.
+    weight = rng.standard_normal((65, 65, 2))
+    weight[..., 1] = -weight[..., 0] * (1 + left)
+    found = operator_norm(weight, Geometry(grid=1))
+    assert_between(found, np.linalg.norm(weight.sum(axis=2), 2))
+
+
+@pytest.mark.parametrize("left", [1e-3, 1e-4, 1e-5])
+def test_a_grid_that_misses_where_the_symbol_is_large(left, rng):
+    # Single precision, near the size of what is beside the grid, says nothing here.
+    weight = rng.standard_normal((65, 65, 4, 2))
+    weight[:, :, 2:] = -weight[:, :, :2] * (1 + left)
+    geometry = Geometry(grid=(2, 40))
+    found = operator_norm(weight, geometry)
+    assert_between(found, singular_values(weight, geometry).max())
+
+
+@pytest.mark.parametrize(
+    ("grid", "dilation"),
+    [((4, 6), 1001), ((12, 9), 2), ((12, 9), 3), ((12, 10), 8), ((40, 64), 6)],
+)
+def test_dilations_are_those_of_a_slower_wave(grid, dilation, rng, monkeypatch):
+    monkeypatch.setattr(convspectra._certify, "DECOMPOSED", 0)
+    monkeypatch.setattr(convspectra._certify, "FEW_CHANNELS", 0)
+    weight = rng.standard_normal((5, 4, 3, 2))
+    geometry = Geometry(grid=grid, dilation=dilation)
+    found = operator_norm(weight, geometry)
+    values = singular_values(weight, geometry)
+    assert_between(found, values.max())
+    if dilation < 10:  # the image that attains it is at the right frequency
+        top = convspectra.top_vectors(weight, geometry)
+        assert float(top.gain) == pytest.approx(values.max(), rel=1e-6)

@@ -40,6 +40,7 @@ COARSE = 4  # steps per degree at most of an axis whose points are looked at one
 FIRST_DELTA = 0.4  # of the boxes that a search begins with
 TURN = 2**40  # parts of a turn on the continuous torus
 DECOMPOSED = 64  # the side of matrices whose values take less than their certificates
+FEW_CHANNELS = 32  # and of those that are better decomposed even in double precision
 SMALL = 40  # the side of matrices that are decomposed in next to no time
 NEAR = 1e-2  # how far from an eigenvalue a matrix is inverted
 POWERS = 24  # of the inverse
@@ -68,6 +69,20 @@ def norm_on_torus(
     taps: Taps, rows: tuple[int, ...], *, real: bool, rtol: float
 ) -> Peak:
     """The largest norm over the frequencies of a grid with these rows."""
+    slow, common = _slower(taps)
+    shared = np.gcd(common, rows)
+    peak = _norm_on_torus(slow, rows // shared, real=real, rtol=rtol)
+    if (common == 1).all():
+        return peak
+    # Frequency f of the layer is number f * common / shared of the slower one.
+    turns = [
+        round(turn * (n // g)) * pow(int(c // g), -1, int(n // g)) % (n // g) / n
+        for turn, n, c, g in zip(peak.turns, rows, common, shared)
+    ]
+    return replace(peak, turns=np.array(turns))
+
+
+def _norm_on_torus(taps: Taps, rows: np.ndarray, *, real: bool, rtol: float) -> Peak:
     parts = np.where(taps.degree > 0, rows, 1)
     boxes = math.prod(max(1, BOXES * len(parts) * int(d)) for d in taps.degree)
     if math.prod(map(int, parts)) <= max(FEW, boxes):
@@ -83,14 +98,23 @@ def norm_on_torus(
 
 def norm_on_any_torus(taps: Taps, *, real: bool, rtol: float) -> Peak:
     """The supremum of the norm over all the frequencies there are."""
-    # Where all shifts are multiples of one number, a wave that much slower will do.
-    common = np.maximum(np.gcd.reduce(taps.shifts, axis=0), 1)
-    slow = replace(taps.pattern, shifts=taps.shifts // common)
-    near = replace(taps, pattern=slow)
-    parts = np.where(near.degree > 0, TURN, 1)
-    boxes = _first_boxes(near, parts, real=real)
-    peak = _Search(near, parts, boxes, rtol).run()
+    slow, common = _slower(taps)
+    parts = np.where(slow.degree > 0, TURN, 1)
+    boxes = _first_boxes(slow, parts, real=real)
+    peak = _Search(slow, parts, boxes, rtol).run()
     return replace(peak, turns=peak.turns / common)
+
+
+def _slower(taps: Taps) -> tuple[Taps, np.ndarray]:
+    """The same taps closer together, and by how much.
+
+    Where all shifts are multiples of one number, a wave that much slower will do.
+    """
+    common = np.maximum(np.gcd.reduce(taps.shifts, axis=0), 1)
+    if (common == 1).all():
+        return taps, common
+    pattern = replace(taps.pattern, shifts=taps.shifts // common)
+    return replace(taps, pattern=pattern), common
 
 
 def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
@@ -131,7 +155,10 @@ class _Search:
         self.half_step = half_step
         self.groups, out, _ = taps.block
         self.grams = GramSource(taps)
-        self.first_look = first_look(self.grams, taps, len(boxes))
+        self.by_values = self.grams.host and self.grams.side <= FEW_CHANNELS
+        self.first_look = None
+        if not self.by_values:
+            self.first_look = first_look(self.grams, len(boxes))
         self.relative, self.absolute = _rounding(taps, UNIT)
         self.slack = max(0.75 * rtol, 4 * self.relative)
         self.lower, self.level = 0.0, self.absolute
@@ -162,57 +189,89 @@ class _Search:
         """Raise the level to the centers; return the boxes that may be above it."""
         low, size = np.split(boxes, 2, axis=1)
         centers = (low + size // 2) % self.parts
-        grams = Grams(self.grams, self.first_look, centers, self.parts)
         # Each group of each box is looked at for itself.
         delta = np.repeat(_deltas(boxes, self.taps, self.parts), self.groups)
+        if self.by_values:
+            norms = values_at(self.taps, centers, self.parts)[..., 0].ravel()
+            loudest, norm = _loudest(np.arange(len(norms)), norms)
+            self._rise_to(centers, loudest, norm, exact=True)
+            above = np.flatnonzero(norms > np.sqrt(self._squares(delta)))
+            return boxes[np.unique(above // self.groups)]
+        grams = Grams(self.grams, self.first_look, centers, self.parts)
         above = self._above(grams, centers, np.arange(len(delta)), delta)
         points, wide = above[delta[above] == 0], above[delta[above] > 0]
         while len(points):  # the level has to reach them
-            self._rise(centers, *grams.loudest(points))
+            self._rise(centers, *_loudest(points, grams.estimates(points)))
             points = self._above(grams, centers, points, delta)
-        if len(wide):
-            loudest, gain = grams.loudest(wide, exactly=True)
-            if gain > self.level:
-                self._rise(centers, loudest, gain)
+        # Where a center is above the level no box around it would ever be below.
+        high = self._above(grams, centers, wide, np.zeros_like(delta))
+        if len(high):
+            self._rise(centers, *_loudest(high, grams.estimates(high, exactly=True)))
         return boxes[np.unique(wide // self.groups)]
 
     def _above(
         self, grams: Grams, centers: np.ndarray, which: np.ndarray, delta: np.ndarray
     ) -> np.ndarray:
         """Those of `which` that may be above the level, which rises on the way."""
+        if not len(which):
+            return which
         if not self.lower:
-            # Against the level that a few set most others are below: of n in any order,
-            # n / few are above the largest of the few.
-            self._rise_above(
-                grams, centers, which[: FIRST + 2 * math.isqrt(len(which))]
-            )
-        which = which[~grams.seem_below(which, self._squares(delta[which]))]
-        while len(which) and self._rise_above(grams, centers, which):
-            which = which[~grams.seem_below(which, self._squares(delta[which]))]
-        return which[~grams.are_below(which, self._squares(delta[which]))]
+            # Most others are below the level that a few set: of n in any order, n / few
+            # are above the largest of the few.
+            few = which[:: -(-len(which) // (FIRST + 2 * math.isqrt(len(which))))]
+            self._try_to_rise(centers, few, grams.estimates(few))
+        if self.first_look is None:
+            return which[~grams.below(which, self._squares(delta[which]))]
+        while True:
+            squares = self._squares(delta[which])
+            which = which[~grams.below_at_first_look(which, squares)]
+            if not len(which):
+                return which
+            gains = grams.estimates(which)
+            if not self._try_to_rise(centers, which, gains):
+                break
+        squares = self._squares(delta[which])
+        # Boxes that are clearly not below what is asked of them need no exact look.
+        clear = (delta[which] > 0) & (gains > (1 + CLEARLY) * np.sqrt(squares))
+        below = np.zeros(len(which), dtype=bool)
+        below[~clear] = grams.below(which[~clear], squares[~clear])
+        return which[~below]
 
-    def _rise_above(self, grams: Grams, centers: np.ndarray, which: np.ndarray) -> bool:
-        """Rise to the loudest of `which` if it is clearly above the level."""
-        loudest, gain = grams.loudest(which)
-        above = gain > self.level * (1 + CLEARLY)
-        if above:
-            self._rise(centers, loudest, gain)
-        return above
+    def _try_to_rise(
+        self, centers: np.ndarray, which: np.ndarray, gains: np.ndarray
+    ) -> bool:
+        """Rise to the loudest of `which`, if it clearly seems to be above the level.
+
+        That may be wrong, if frequencies that are not on the grid are much louder.
+        """
+        loudest, gain = _loudest(which, gains)
+        if gain <= self.level * (1 + CLEARLY):
+            return False
+        before = self.lower
+        self._rise_to(centers, loudest, gain, exact=False)
+        return self.lower > before
 
     def _rise(self, centers: np.ndarray, loudest: int, gain: float) -> None:
-        """Raise both ends to the norm of one matrix, which is about `gain`."""
+        """Rise to one matrix, whose norm is certainly above the level."""
+        before = self.lower
+        self._rise_to(centers, loudest, gain, exact=False)
+        if not self.lower > before:
+            self._rise_to(centers, loudest, gain, exact=True)
+        if not self.lower > before:
+            raise ArithmeticError(NO_PROGRESS)
+
+    def _rise_to(
+        self, centers: np.ndarray, loudest: int, gain: float, *, exact: bool
+    ) -> None:
+        """Raise both ends to the norm of one matrix, about `gain`, if that is more."""
         number, group = divmod(loudest, self.groups)
         matrix = _matrix(self.taps, centers[number], group, self.parts)
-        gain = max(gain, self.level)  # which it was not certified to be below
-        left, right, norm = _top_vectors(matrix, gain, exact=False)
-        if norm <= self.lower:
-            left, right, norm = _top_vectors(matrix, gain, exact=True)
-        if norm <= self.lower:
-            raise ArithmeticError(NO_PROGRESS)
-        self.lower = norm
-        self.level = max(self.level, self.lower * (1 + self.slack))
-        vectors = [like(self.taps.weight, x) for x in (left, right)]
-        self.witness = (centers[number], group, *vectors)
+        left, right, norm = _top_vectors(matrix, max(gain, self.level), exact=exact)
+        if norm > self.lower:
+            self.lower = norm
+            self.level = max(self.level, norm * (1 + self.slack))
+            vectors = [like(self.taps.weight, x) for x in (left, right)]
+            self.witness = (centers[number], group, *vectors)
 
     def _squares(self, delta: np.ndarray) -> np.ndarray:
         """How small the norm at the center must be, for all of the box to be below.
@@ -222,6 +281,11 @@ class _Search:
         angle = self.half_step + delta
         least = np.where(angle < np.pi / 2, np.cos(angle), 0) / math.cos(self.half_step)
         return (self.level * np.where(delta > 0, least, 1.0)) ** 2
+
+
+def _loudest(which: np.ndarray, gains: np.ndarray) -> tuple[int, float]:
+    number = int(np.argmax(gains))
+    return int(which[number]), float(gains[number])
 
 
 def _rounding(taps: Taps, unit: float) -> tuple[float, float]:
@@ -319,11 +383,15 @@ def _eigenvector_near(tall: np.ndarray, shift: float) -> np.ndarray:
     By powers of an inverse. Single precision will do: the square of what is wrong with
     a vector is wrong with its eigenvalue.
     """
-    rough = tall.astype(np.complex64)
+    rough = (tall / math.sqrt(shift)).astype(np.complex64)
     gram = adjoint(rough) @ rough
     side = len(gram)
-    inverse = np.linalg.inv(np.float32(shift) * np.eye(side, dtype="f") - gram)
+    away = np.eye(side, dtype=np.float32) - gram
     vector = np.random.default_rng(0).standard_normal(side).astype(np.complex64)
+    try:
+        inverse = np.linalg.inv(away)
+    except np.linalg.LinAlgError:  # an eigenvalue: any vector is a beginning
+        return vector.astype(tall.dtype)
     for _ in range(POWERS):
         vector = inverse @ vector
         vector /= np.linalg.norm(vector)

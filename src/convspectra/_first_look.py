@@ -18,11 +18,13 @@ import numpy as np
 
 from ._grams import GramSource, Maker, Some, factor_sizes
 from ._interpolate import Interpolation, Nodes
-from ._symbol import Taps
 from ._threads import spread
 
 UNIT = float(np.finfo(np.float32).eps) / 2
-LEAST = 32  # frequencies for which a sum over nodes is made at once
+SMALL = 15  # the side of matrices whose trace is not much more than their norm
+CACHED, ROOM = 2**18, 2**22  # numbers that a thread had best in hand, and at most
+LEAST = 32  # frequencies for which a sum over the nodes is worth a call
+KNOWN = 2**28  # bytes that may be known at the nodes
 
 
 class FirstLook:
@@ -32,9 +34,9 @@ class FirstLook:
         from ._lane_panels import PANEL, layout
 
         side = source.side
-        numbers = source.groups * layout(side)[1]
+        self.numbers = source.groups * layout(side)[1]
         self.source, self.nodes = source, nodes
-        self.interpolation = Interpolation(nodes, numbers)
+        self.interpolation = Interpolation(nodes, self.numbers)
         # Near 1, so that nothing leaves the range of single precision.
         size = float(np.linalg.norm(source.taps.weight))
         self.scale = source.groups * side / (size * size or 1.0)
@@ -50,16 +52,19 @@ class FirstLook:
                 squares[part] = sums.reshape(each).max(axis=1)
 
         spread(some, len(squares), least=source.worthwhile)
-        # What the matrices are off by, in norm.
+        # What the matrices are off by, in norm, and a little more for the trace below.
         size = math.sqrt(2 * squares.max())
-        self.off = 1.01 * UNIT * nodes.terms * nodes.lebesgue * size
-        # What the factors are off by, over |L| |L|^H, and how large that may be.
-        self.lost = 1.5 * UNIT * (2 * PANEL + side // PANEL + 8)
-        self.most = min(4 * math.sqrt(side), 1.01 * side)
+        self.off = 1.02 * UNIT * nodes.terms * nodes.lebesgue * size
+        # What the factors are off by, over |L| |L|^H, and how large that may be: where
+        # sides are small the trace is a better bound, of side * (level + off).
+        self.lost = 1.51 * UNIT * (2 * PANEL + side // PANEL + 8)
+        self.by_trace = side <= SMALL
+        self.most = side if self.by_trace else 4 * math.sqrt(side)
 
     def panels(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
         weights = self.nodes.weights(frequencies, parts)
-        sums = self.interpolation.at(weights, max(LEAST, self.source.batch))
+        most = max(CACHED // self.numbers, min(LEAST, ROOM // self.numbers), 1)
+        sums = self.interpolation.at(weights, most)
 
         def between(start: int, stop: int) -> Iterator[Some]:
             for part, re, im in sums.between(start, stop):
@@ -72,20 +77,27 @@ class FirstLook:
         return self.interpolation.pieces(frequencies)
 
     def below(self, re: np.ndarray, im: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        levels = (squares * self.scale - self.off) / (1 + 1.01 * self.lost * self.most)
+        levels = (squares * self.scale - self.off) / (1 + self.lost * self.most)
         levels = levels * (1 - 4 * UNIT)  # which is rounded to single precision
         side = self.source.side
-        sizes = factor_sizes(re, im, side, levels)
-        trace = np.where(np.isfinite(sizes), 1.01 * side * levels, np.inf)
-        return np.minimum(1.001 * sizes, trace) <= self.most * levels
+        sizes = factor_sizes(re, im, side, levels) * (1 + 4 * side * UNIT)
+        small = np.isfinite(sizes) if self.by_trace else sizes <= self.most * levels
+        return small & (levels > 0)
 
 
-def first_look(source: GramSource, taps: Taps, frequencies: int) -> FirstLook | None:
-    """A first look for about so many frequencies, if it is cheaper than the exact one.
+def first_look(source: GramSource, frequencies: int) -> FirstLook | None:
+    """A first look for about so many frequencies, where it is worth it.
 
-    It is where there are more of them than G needs to be known at.
+    That is where there are more of them than G needs to be known at, and where what is
+    known there does not take much more memory than the taps.
     """
+    from ._lane_panels import layout
+
     if not source.host:
         return None
-    nodes = Nodes(taps.degree, real=not taps.weight.imag.any())
-    return FirstLook(source, nodes) if len(nodes.frequencies) < frequencies else None
+    degree, real = source.taps.degree, not source.taps.weight.imag.any()
+    nodes = Nodes.count(degree, real=real)
+    known = 2 * nodes * source.groups * layout(source.side)[1] * 8
+    if nodes >= frequencies or known > max(KNOWN, source.taps.weight.nbytes):
+        return None
+    return FirstLook(source, Nodes(degree, real=real))

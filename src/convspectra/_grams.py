@@ -27,7 +27,7 @@ from ._symbol import Taps, chunks, phase_factors, symbol
 from ._threads import spread
 
 BATCH = 2**15  # entries of matrices that a thread works on
-AT_ONCE = 2**16  # frequencies that are looked at together
+AT_ONCE = 2**22  # numbers for each of which all frequencies in hand may have one
 WORTHWHILE = 2**25  # steps of a factorization that are worth a thread
 BLOCK = 128  # columns of a product, so that little more than a triangle is made
 STEPS, LARGE = 16, 192  # of Lanczos that tell which matrix has the largest norm,
@@ -80,7 +80,9 @@ class GramSource:
         """Slices over `count` frequencies that are not too many for one `Grams`."""
         if not self.host:
             return chunks(self.taps, count)
-        return [slice(i, min(i + AT_ONCE, count)) for i in range(0, count, AT_ONCE)]
+        nodes = math.prod(2 * int(d) + 1 for d in self.taps.degree)
+        size = max(1, AT_ONCE // max(self.groups, len(self.taps.shifts), nodes))
+        return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 
     def matrices(self, frequencies: np.ndarray, parts: np.ndarray) -> Array:
         """The matrices as a batch: (frequencies * groups, side, side)."""
@@ -107,7 +109,7 @@ class GramSource:
     @property
     def batch(self) -> int:
         """How many frequencies a thread has in hand."""
-        return max(1, BATCH // (self.groups * self.side**2))
+        return max(1, BATCH // (self.groups * self.side * self.other))
 
     @property
     def worthwhile(self) -> int:
@@ -127,7 +129,7 @@ class Products:
     def __init__(self, source: GramSource, most: int) -> None:
         from ._lane_panels import layout
 
-        self.side, (self.layout, numbers) = source.side, layout(source.side)
+        self.side, (self.layout, numbers, _) = source.side, layout(source.side)
         count, other = most * source.groups, source.other
         self.ahead = np.empty((count, self.side, 2, other))  # re, im
         self.turned = np.empty_like(self.ahead)  # -im, re
@@ -179,16 +181,15 @@ class Grams:
         self.source, self.first_look = source, first_look
         self.frequencies, self.parts = frequencies, parts
 
-    def seem_below(self, which: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        """Which of the matrices `which` the first look knows to be below these squares.
+    def below_at_first_look(self, which: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Which of the matrices `which` the first look finds to be below these squares.
 
-        If there is no such look, none.
+        That is certain; of the others nothing is known.
         """
-        if self.first_look is None:
-            return np.zeros(len(which), dtype=bool)
+        assert self.first_look is not None
         return self._below(self.first_look, which, squares)
 
-    def are_below(self, which: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    def below(self, which: np.ndarray, squares: np.ndarray) -> np.ndarray:
         """Whether the matrices `which` are certainly below these squares."""
         if self.source.host:
             return self._below(self.source, which, squares)
@@ -203,23 +204,22 @@ class Grams:
         self._each(look, which, some)
         return found
 
-    def loudest(self, which: np.ndarray, *, exactly: bool = False) -> tuple[int, float]:
-        """The one of `which` that promises most, and the norm that it has about.
+    def estimates(self, which: np.ndarray, *, exactly: bool = False) -> np.ndarray:
+        """What the norms of the matrices `which` are about, by a few steps of Lanczos.
 
-        That is from below, but for what single precision loses if not `exactly`.
+        From below, but for what single precision loses if not `exactly`.
         """
-        if self.source.host:
-            look = self.source if exactly else self.first_look or self.source
-            found = np.zeros(len(which))
+        if not self.source.host:
+            squares = _batch_estimates(self._batch(which), self.source.side)
+            return np.sqrt(np.maximum(squares, 0.0))
+        look = self.source if exactly else self.first_look or self.source
+        found = np.zeros(len(which))
 
-            def some(part: slice, re: np.ndarray, im: np.ndarray) -> None:
-                found[part] = _estimates(re, im, self.source.side)
+        def some(part: slice, re: np.ndarray, im: np.ndarray) -> None:
+            found[part] = _estimates(re, im, self.source.side)
 
-            self._each(look, which, some)
-            found /= look.scale
-        else:
-            found = _batch_estimates(self._batch(which), self.source.side)
-        return int(which[np.argmax(found)]), math.sqrt(max(found.max(), 0.0))
+        self._each(look, which, some)
+        return np.sqrt(np.maximum(found, 0.0) / look.scale)
 
     def _batch(self, which: np.ndarray) -> Array:
         groups = self.source.groups
@@ -238,6 +238,8 @@ class Grams:
     ) -> None:
         """Call work(part of which, real parts, imaginary parts), in threads."""
         groups = self.source.groups
+        if not len(which):
+            return
         if groups == 1:
             numbers, ends = which, np.arange(len(which) + 1)
             place = ends[:-1]
@@ -273,8 +275,8 @@ def factor_sizes(
     """
     from ._lane_panels import definite_panels, layout
 
-    sizes = np.empty(len(re), re.dtype)
-    definite_panels(re, im, layout(side)[0], squares.astype(re.dtype), sizes)
+    sizes, (panels, _, rows) = np.empty(len(re), re.dtype), layout(side)
+    definite_panels(re, im, panels, rows, squares.astype(re.dtype), sizes)
     return sizes
 
 
@@ -282,9 +284,8 @@ def _estimates(re: np.ndarray, im: np.ndarray, side: int) -> np.ndarray:
     """What the top eigenvalues of matrices in panels are about, from below."""
     from ._lane_panels import lanczos_panels, layout
 
-    panels, _ = layout(side)
-    x, whole = _first_vector(side), int(panels[-1, 0] + panels[-1, 1])
-    start = np.zeros((2, whole), re.dtype)
+    x, (panels, _, rows) = _first_vector(side), layout(side)
+    start = np.zeros((2, rows), re.dtype)
     start[:, :side] = x.real, x.imag
     diagonal, beside = np.empty((2, len(re), _steps(side)), re.dtype)
     lanczos_panels(re, im, panels, start, diagonal, beside)

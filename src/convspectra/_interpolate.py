@@ -5,15 +5,17 @@ torus: it is the sum of these values times Dirichlet kernels, which are real.
 """
 
 import functools
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from ._array import Array
-from ._symbol import ROOTS, phase_factors, runs_of
+from ._symbol import phase_factors, runs_of
 from ._threads import spread
 
 BY_AXIS = 49  # nodes from which on a sum goes axis by axis
+TABLE = 2**16  # numbers of Dirichlet kernels that are worth keeping
 HALF_WAY = 2**28  # bytes of sums over one axis
 WORTHWHILE = 2**14  # numbers of a sum that are worth a thread
 
@@ -37,10 +39,15 @@ class Nodes:
         self.mirror = np.asarray(
             np.ravel_multi_index(tuple(other.T), tuple(self.parts))
         )
-        self.owner = np.minimum(np.arange(len(every)), self.mirror)
-        self.kept = np.unique(self.owner)
+        self.kept = np.flatnonzero(np.arange(len(every)) <= self.mirror)
         self.frequencies = every[self.kept]
         self.by_axis = len(every) >= BY_AXIS and len(every) > self.parts[0]
+
+    @staticmethod
+    def count(degree: np.ndarray, *, real: bool) -> int:
+        """How many there would be."""
+        every = math.prod(2 * int(d) + 1 for d in degree)
+        return (every + 1) // 2 if real else every
 
     @property
     def terms(self) -> int:
@@ -62,10 +69,11 @@ class Nodes:
 
     def weights(self, frequencies: np.ndarray, parts: np.ndarray) -> list[np.ndarray]:
         """The Dirichlet kernels of each axis: (frequencies, nodes of the axis)."""
-        return [
-            _table(int(d), int(n))[f] if n <= ROOTS else _dirichlet(int(d), f, int(n))
-            for f, n, d in zip(frequencies.T, parts, self.degree)
-        ]
+        found = []
+        for f, n, d in zip(frequencies.T, map(int, parts), map(int, self.degree)):
+            small = n * (2 * d + 1) <= TABLE
+            found.append(_table(d, n)[f] if small else _dirichlet(d, f, n))
+        return found
 
 
 @functools.lru_cache(maxsize=64)
@@ -87,7 +95,7 @@ class Interpolation:
 
     def __init__(self, nodes: Nodes, numbers: int) -> None:
         self.nodes = nodes
-        count = len(nodes.owner) if nodes.by_axis else len(nodes.kept)
+        count = len(nodes.mirror if nodes.by_axis else nodes.kept)
         first = int(nodes.parts[0]) if nodes.by_axis else 1
         shape = (first, 2, count // first, numbers)
         self.planes = np.empty(shape, np.float32)
@@ -99,11 +107,12 @@ class Interpolation:
             return
         rest = self.planes.shape[2]
         for number, r, i in zip(self.nodes.kept[which], re, im):
+            mirror = self.nodes.mirror[number]
+            if mirror != number:
+                first, second = divmod(int(mirror), rest)
+                self.planes[first, :, second] = r, -i
             first, second = divmod(int(number), rest)
             self.planes[first, :, second] = r, i
-            first, second = divmod(int(self.nodes.mirror[number]), rest)
-            if self.nodes.mirror[number] != number:
-                self.planes[first, :, second] = r, -i
 
     def pieces(self, frequencies: np.ndarray) -> list[slice]:
         """Slices of frequencies for which there is room half way."""

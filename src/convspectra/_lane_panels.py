@@ -2,7 +2,8 @@
 
 A matrix is cut into panels of columns. A panel holds its columns one by one, from the
 row of its first pivot on; what is there above a pivot does not count. Real and
-imaginary parts are apart. The sides are filled up to whole vectors, with zeros.
+imaginary parts are apart. Rows are filled up to whole vectors with zeros, and so is
+the last panel if there are several.
 All functions let other threads run.
 """
 
@@ -13,63 +14,78 @@ import numpy as np
 from ._simd import jit, lanes, load, splat, sqrt, store, total
 
 PANEL = 32  # columns
+UNROLLED = 4  # columns that are reduced together
 HALVINGS = 20  # of an interval, until an eigenvalue is known well enough
 VECTOR = 16  # numbers of single precision
 
 
 @functools.cache
-def layout(side: int) -> tuple[np.ndarray, int]:
-    """The panels of matrices of this side, and the numbers that all of them take.
+def layout(side: int) -> tuple[np.ndarray, int, int]:
+    """How matrices of this side lie in memory.
 
     Returns
     -------
     array, shape (panels, 4)
-        Where each begins in the matrix, its width, where it begins among the numbers,
-        and how far its columns are apart.
+        Where each panel begins in the matrix, its width, where it begins among the
+        numbers of the matrix, and how far its columns are apart.
     int
+        The numbers of a matrix.
+    int
+        The rows, filled up.
     """
-    whole = -(-side // VECTOR) * VECTOR
+    rows = -(-side // VECTOR) * VECTOR
     panels, place = [], 0
-    for first in range(0, whole, PANEL):
-        width = min(PANEL, whole - first)
+    for first in range(0, side, PANEL):
+        width = min(PANEL, side - first)
+        if first:
+            width = -(-width // UNROLLED) * UNROLLED
         # An odd number of vectors: columns that are a power of two apart would push
         # each other out of the cache.
-        stride = ((whole - first) // VECTOR | 1) * VECTOR
+        stride = ((rows - first) // VECTOR | 1) * VECTOR
         panels.append((first, width, place, stride))
         place += width * stride
-    return np.array(panels), place
+    return np.array(panels), place, rows
 
 
 @jit
-def definite_panels(re, im, panels, squares, sizes):
+def definite_panels(re, im, panels, rows, squares, sizes):
     """Overwrite each matrix G by the Cholesky factor of square - G.
 
     Parameters
     ----------
     re, im : array, shape (count, numbers)
     panels : array
+    rows : int
         See `layout`.
     squares : array, shape (count,)
     sizes : array, shape (count,)
         Becomes the largest sum of the sizes of the numbers in a row of the factor,
         times that in a column; infinite where there is no factor.
     """
-    whole = panels[-1, 0] + panels[-1, 1]
-    rows = np.empty(whole, re.dtype)
+    sums = np.empty(rows, re.dtype)
     for number in range(len(re)):
-        rows[:] = 0
-        negate(re[number])
-        negate(im[number])
+        subtract(re[number], im[number], panels, squares[number])
+        sums[:] = 0
         most = 0.0
         for j in range(len(panels)):
             for k in range(j):
-                update(re[number], im[number], panels[j], panels[k], whole)
-            square = squares[number]
-            found = factor(re[number], im[number], panels[j], square, whole, rows)
+                update(re[number], im[number], panels[j], panels[k], rows)
+            found = factor(re[number], im[number], panels[j], rows, sums)
             most = max(most, found)
             if most == np.inf:
                 break
-        sizes[number] = most * rows.max()
+        sizes[number] = np.inf if most == np.inf else most * sums.max()
+
+
+@jit
+def subtract(re, im, panels, square):
+    """Replace G by square - G."""
+    negate(re)
+    negate(im)
+    for j in range(len(panels)):
+        _, width, place, stride = panels[j]
+        for k in range(width):
+            re[place + k * stride + k] += square
 
 
 @jit
@@ -86,16 +102,16 @@ def none(zero):
 
 
 @jit
-def update(re, im, panel, before, whole):
+def update(re, im, panel, before, rows):
     """Subtract from a panel what one before it contributes."""
     first, width, place, stride = panel
     step = lanes(re)
     start = before[2] + first - before[0]  # the row of the first pivot, in that panel
     zero = splat(load(re, 0), 0.0)
     for k in range(0, width, 4):
-        for i in range(k // step * step, whole - first, 2 * step):
+        for i in range(k // step * step, rows - first, 2 * step):
             at = place + k * stride + i
-            pair = i + step < whole - first
+            pair = i + step < rows - first
             r00, r01, r02, r03, c00, c01, c02, c03 = none(zero)
             r10, r11, r12, r13, c10, c11, c12, c13 = none(zero)
             for col in range(start, start + before[1] * before[3], before[3]):
@@ -128,19 +144,18 @@ def update(re, im, panel, before, whole):
 
 
 @jit
-def factor(re, im, panel, square, whole, rows):
-    """Factorize a panel; add the sizes of what is in each row to `rows`.
+def factor(re, im, panel, rows, sums):
+    """Factorize a panel; add the sizes of what is in each row to `sums`.
 
     Returns the largest sum of sizes in a column, infinite if a pivot is not positive.
     """
     first, width, place, stride = panel
     step = lanes(re)
-    count = whole - first
+    count = rows - first
     zero = splat(load(re, 0), 0.0)
     most = 0.0
     for k in range(width):
         at, start = place + k * stride, k // step * step
-        re[at + k] += square
         reduce_column(re, im, place, stride, k, count)
         pivot = re[at + k]
         if not pivot > 0:
@@ -155,7 +170,7 @@ def factor(re, im, panel, square, whole, rows):
             store(im, at + i, c)
             size = sqrt(r * r + c * c)
             column = column + size
-            store(rows, first + i, load(rows, first + i) + size)
+            store(sums, first + i, load(sums, first + i) + size)
         most = max(most, total(column))
     return most
 
@@ -189,29 +204,29 @@ def lanczos_panels(re, im, panels, start, diagonal, beside):
     ----------
     re, im : array, shape (count, numbers)
     panels : array
-        See `layout`.
-    start : array, shape (2, whole)
+        See `layout`, also for the rows.
+    start : array, shape (2, rows)
         Real and imaginary parts of a unit vector, filled up with zeros.
     diagonal, beside : array, shape (count, steps)
         Become the tridiagonal matrices; the last number of `beside` is not part of it.
     """
-    whole, steps = start.shape[1], diagonal.shape[1]
-    v, u, before = np.empty((3, 2 * whole), re.dtype)
+    rows, steps = start.shape[1], diagonal.shape[1]
+    v, u, before = np.empty((3, 2 * rows), re.dtype)
     step = lanes(re)
     zero = splat(load(re[0], 0), 0.0)
     for number in range(len(re)):
         clear_above(re[number], im[number], panels)
-        v[:whole], v[whole:] = start[0], start[1]
+        v[:rows], v[rows:] = start[0], start[1]
         before[:] = 0
         beta = re.dtype.type(0)
         for n in range(steps):
-            multiply(re[number], im[number], panels, whole, v, u)
+            multiply(re[number], im[number], panels, rows, v, u)
             along = zero
-            for i in range(0, 2 * whole, step):
+            for i in range(0, 2 * rows, step):
                 along = along + load(u, i) * load(v, i)
             alpha = total(along)
             a, b, square = splat(zero, alpha), splat(zero, beta), zero
-            for i in range(0, 2 * whole, step):
+            for i in range(0, 2 * rows, step):
                 x = load(u, i) - a * load(v, i) - b * load(before, i)
                 store(u, i, x)
                 square = square + x * x
@@ -219,7 +234,7 @@ def lanczos_panels(re, im, panels, start, diagonal, beside):
             diagonal[number, n], beside[number, n] = alpha, beta
             inverse = splat(zero, 1 / beta if beta > 0 else beta)
             v, before = before, v
-            for i in range(0, 2 * whole, step):
+            for i in range(0, 2 * rows, step):
                 store(v, i, load(u, i) * inverse)
 
 
@@ -234,7 +249,7 @@ def clear_above(re, im, panels):
 
 
 @jit
-def multiply(re, im, panels, whole, v, u):
+def multiply(re, im, panels, rows, v, u):
     """Set u to the product of a matrix with v; both have imaginary parts last."""
     step = lanes(re)
     u[:] = 0
@@ -243,18 +258,18 @@ def multiply(re, im, panels, whole, v, u):
         first, width, place, stride = panels[j]
         for k in range(width):
             row = first + k
-            vr, vi = splat(zero, v[row]), splat(zero, v[whole + row])
+            vr, vi = splat(zero, v[row]), splat(zero, v[rows + row])
             r, c = zero, zero
-            for i in range(k // step * step, whole - first, step):
+            for i in range(k // step * step, rows - first, step):
                 ar, ai = load(re, place + i), load(im, place + i)
                 at = first + i
-                xr, xi = load(v, at), load(v, whole + at)
+                xr, xi = load(v, at), load(v, rows + at)
                 store(u, at, load(u, at) + ar * vr - ai * vi)
-                store(u, whole + at, load(u, whole + at) + ar * vi + ai * vr)
+                store(u, rows + at, load(u, rows + at) + ar * vi + ai * vr)
                 r, c = r + ar * xr + ai * xi, c + ar * xi - ai * xr
             twice = re[place + k]  # the diagonal, which both of them have counted
             u[row] += total(r) - twice * v[row]
-            u[whole + row] += total(c) - twice * v[whole + row]
+            u[rows + row] += total(c) - twice * v[rows + row]
             place += stride
 
 

@@ -68,5 +68,5 @@ FULL = Plan(
     least_repeats=2,
     budget=5.0,
     once_above=10.0,
-    patience=120.0,
+    patience=150.0,
 )

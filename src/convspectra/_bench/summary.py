@@ -96,7 +96,12 @@ def _ratio(result: Mapping[str, Any]) -> Row | None:
     others = [name for name in seconds if not name.startswith("convspectra")]
     bounds = [name for name in others if kinds[name] in (UPPER, LOWER)]
     rivals = [name for name in others if name not in bounds]
-    best = min(rivals, key=seconds.__getitem__, default=None)
+    # Nobody knows the best where somebody was not waited for.
+    unknown = any(
+        "expected" in e and kinds[e["contender"]] not in (UPPER, LOWER)
+        for e in result["entries"]
+    )
+    best = None if unknown else min(rivals, key=seconds.__getitem__, default=None)
     bound = min((seconds[name] for name in bounds), default=None)
     ours, case = seconds[OURS], result["case"]
     return {
