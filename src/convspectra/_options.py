@@ -24,7 +24,7 @@ def add_bench(to: argparse.ArgumentParser) -> None:
     size.add_argument(
         "--full",
         action="store_true",
-        help="all cases, about an hour on two cores",
+        help="all cases, an hour and a half on two cores",
     )
     size.add_argument(
         "--training",
