@@ -44,6 +44,7 @@ FEW_CHANNELS = 32  # and of those that are better decomposed even in double prec
 SMALL = 40  # the side of matrices that are decomposed in next to no time
 NEAR = 1e-2  # how far from an eigenvalue a matrix is inverted
 POWERS = 24  # of the inverse
+CLOSE = 0.1  # the delta of boxes that are nearly points
 CLEARLY = 1e-5  # by which an estimate in single precision is above
 FIRST = 16  # frequencies, and more if there are many, that set a level for the others
 NO_PROGRESS = (
@@ -204,7 +205,8 @@ class _Search:
             self._rise(centers, *_loudest(points, grams.estimates(points)))
             points = self._above(grams, centers, points, delta)
         # Where a center is above the level no box around it would ever be below.
-        high = self._above(grams, centers, wide, np.zeros_like(delta))
+        close = wide[delta[wide] < CLOSE]
+        high = self._above(grams, centers, close, np.zeros_like(delta))
         if len(high):
             self._rise(centers, *_loudest(high, grams.estimates(high, exactly=True)))
         return boxes[np.unique(wide // self.groups)]

@@ -21,7 +21,8 @@ from ._interpolate import Interpolation, Nodes
 from ._threads import spread
 
 UNIT = float(np.finfo(np.float32).eps) / 2
-SMALL = 15  # the side of matrices whose trace is not much more than their norm
+TRUSTED = 8  # size of |L| |L|^H, over the level and the root of the side, at most
+SMALL = TRUSTED**2 - 1  # the side of matrices where the trace is the better bound
 CACHED, ROOM = 2**18, 2**22  # numbers that a thread had best in hand, and at most
 LEAST = 32  # frequencies for which a sum over the nodes is worth a call
 KNOWN = 2**28  # bytes that may be known at the nodes
@@ -59,7 +60,7 @@ class FirstLook:
         # sides are small the trace is a better bound, of side * (level + off).
         self.lost = 1.51 * UNIT * (2 * PANEL + side // PANEL + 8)
         self.by_trace = side <= SMALL
-        self.most = side if self.by_trace else 4 * math.sqrt(side)
+        self.most = side if self.by_trace else TRUSTED * math.sqrt(side)
 
     def panels(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
         weights = self.nodes.weights(frequencies, parts)
