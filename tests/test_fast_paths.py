@@ -11,6 +11,7 @@ from convspectra import (
     _array,
     _certify,
     _first_look,
+    _forms,
     _grams,
     _lane_excess,
     _lane_values,
@@ -132,6 +133,7 @@ def test_norms_come_from_these_looks(
     monkeypatch.setattr(_certify, "DECOMPOSED", 0)
     monkeypatch.setattr(_certify, "FEW_CHANNELS", 0)
     seen = calls((_first_look.FirstLook, "below"), (_certify, "values_at"))
+    small = calls((_forms.Triangles, "bounded"))
     exact = calls((_grams.GramSource, "below"))
     weight = kernel(rng, *shape, dtype=dtype)
     geometry = Geometry(grid=grid, stride=stride)
@@ -141,7 +143,29 @@ def test_norms_come_from_these_looks(
     assert found.upper >= want * (1 - 1e-12)
     assert found.gap <= 1e-8
     assert set(seen) == ({"below"} if looks else set())
+    assert bool(small) == (looks and min(shape[:2]) <= 64)
     assert exact  # what is the largest is never below by a look in single precision
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid", "taken"),
+    [
+        ((24, 24, 3, 3), 16, "values_at"),
+        ((24, 24, 3, 3), 56, "below"),
+        ((64, 64, 3, 3), 16, "below"),
+        ((64, 64, 9, 9), 16, "values_at"),  # there are as many nodes as frequencies
+        ((65, 66, 3, 3), 8, "below"),
+    ],
+)
+def test_few_small_matrices_are_decomposed(shape, grid, taken, calls, rng):
+    seen = calls((_first_look.FirstLook, "below"), (_certify, "values_at"))
+    weight, geometry = kernel(rng, *shape), Geometry(grid=(grid, grid))
+    found = operator_norm(weight, geometry)
+    want = float(singular_values(weight, geometry).max())
+    assert found.lower <= want * (1 + 1e-12)
+    assert found.upper >= want * (1 - 1e-12)
+    assert found.gap <= 1e-8
+    assert set(seen) == {taken}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ CASES = {
     "grouped": ((6, 2, 3, 3), {"groups": 3}),
     "depthwise": ((9, 1, 5, 5), {"groups": 9}),
     "line": ((40, 37, 4), {}),
-    "many channels": ((70, 66, 3), {}),  # too many for the trace to be the bound
+    "many channels": ((70, 66, 3), {}),  # too many to lie side by side
 }
 
 
@@ -129,12 +129,30 @@ def test_what_is_said_to_be_below_is_below(case, dtype, rng, monkeypatch):
             assert (gains >= 0.8 * norms[which] - 1e-5 * norms.max()).all()
 
 
+def test_what_a_factor_loses_is_taken_off(rng):
+    taps, points, parts = layer(rng, "line", "float64")
+    look = first_look(GramSource(taps), 10**6)
+    assert look is not None
+    [(_, re, im)] = look.maker(points, parts)(0, len(points))
+    row, column = np.tril_indices(look.form.side)
+    matrices = np.zeros((len(points), look.form.side, look.form.side), complex)
+    matrices[:, row, column] = (re + 1j * im).T
+    tops = np.linalg.eigvalsh(matrices)[:, -1]  # of what single precision has made
+    room = look.form.roundings * look.form.most * np.finfo(np.float32).eps / 2
+    for part in (-0.01, 0.0, 0.5, 0.9, 2.0):
+        squares = (tops * (1 + part * room) + look.off) / look.scale
+        assert look.below(re, im, squares).all() == (part > 1)
+        assert look.below(re, im, squares).any() == (part > 1)
+
+
 def test_no_first_look_where_it_would_save_nothing(rng, monkeypatch):
     source = GramSource(layer(rng, "plain", "float64")[0])
     assert first_look(source, 13) is None  # 5 x 5 nodes, half of them and one
     assert first_look(source, 14) is not None
+    source = GramSource(layer(rng, "plain", "complex128")[0])
+    assert first_look(source, 26) is not None
     monkeypatch.setattr(_first_look, "KNOWN", 1)
-    assert first_look(source, 14) is None  # it would take more memory than the taps
+    assert first_look(source, 26) is None  # it would take more memory than the taps
 
 
 def test_a_factor_that_is_too_large_to_be_trusted_is_not(rng, monkeypatch):
@@ -145,7 +163,7 @@ def test_a_factor_that_is_too_large_to_be_trusted_is_not(rng, monkeypatch):
     grams = Grams(source, look, points, parts)
     every, squares = np.arange(len(points)), np.full(len(points), 1e6)
     assert grams.below_at_first_look(every, squares).all()
-    monkeypatch.setattr(look, "most", 0.5)  # of what rounding is multiplied by
+    monkeypatch.setattr(look.form, "most", 0.5)  # of what rounding is multiplied by
     assert not grams.below_at_first_look(every, squares).any()
 
 

@@ -10,6 +10,7 @@ from convspectra._lane_panels import (
     layout,
     top_eigenvalues,
 )
+from convspectra._lane_triangles import definite_triangles, top_triangles
 from convspectra._lane_values import bisect, values_of_large, values_of_many
 
 REAL = {"float32": np.float32, "float64": np.float64}
@@ -196,6 +197,29 @@ def test_panels_and_what_is_read_off_them(side, dtype, rng):
     top_eigenvalues(diagonal, beside, estimates)
     assert (estimates <= top * (1 + 100 * eps)).all()
     assert (estimates >= 0.9 * top).all()
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("side", [1, 2, 3, 4, 5, 6, 17, 31, 64])
+def test_triangles_and_what_is_read_off_them(side, dtype, rng):
+    count, eps = 37, np.finfo(dtype).eps  # neither one vector nor whole ones
+    x = rng.standard_normal((count, side, side + 2, 2)) @ [1, 1j]
+    grams = x @ x.conj().swapaxes(1, 2)
+    top = np.linalg.eigvalsh(grams)[:, -1]
+    above = np.arange(count) % 3 > 0
+    near = 20 * eps * side
+    squares = (top * np.where(above, 1 + near, 1 - near)).astype(dtype)
+    triangles = grams[:, *np.tril_indices(side)].T
+    re, im = (np.ascontiguousarray(x, dtype) for x in (triangles.real, triangles.imag))
+    found = np.full(count, np.nan, dtype)
+    definite_triangles(re, im, side, squares, found)
+    np.testing.assert_array_equal(found, above)
+
+    start = np.zeros((2, side), dtype)
+    start[0] = 1 / np.sqrt(side)
+    top_triangles(re, im, start, min(16, side), found)
+    assert (found <= top * (1 + 100 * eps)).all()
+    assert (found >= 0.9 * top).all()
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 24])

@@ -67,6 +67,8 @@ def test_random_geometries_agree_with_the_matrix(block, monkeypatch):
             monkeypatch.setattr(convspectra._certify, "FEW", 0)
         if rng.random() < 0.5:
             monkeypatch.setattr(convspectra._certify, "DECOMPOSED", 0)
+        if rng.random() < 0.5:
+            monkeypatch.setattr(convspectra._certify, "FEW_CHANNELS", 0)
         check(seed, rng, weight, geometry)
         monkeypatch.undo()
 

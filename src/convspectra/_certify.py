@@ -15,8 +15,9 @@ So M is not in a box where |H(c)| is below M cos(e + delta) / cos(e). (Axes with
 points are not searched: for each of their points the same holds for the others.)
 
 Whether |H(c)| is below t is decided by one factorization: t^2 - H(c) H(c)^H has a
-Cholesky factor if and only if it is. Small matrices are not asked: their values are
-there in less time, in single precision first, and in double where that leaves a doubt.
+Cholesky factor if and only if it is. Few small matrices are not asked: their values
+are there in less time, in single precision first, and in double where that leaves a
+doubt.
 
 Taps come in double precision and near 1 in size, as `normalized` makes them.
 """
@@ -29,6 +30,7 @@ import numpy as np
 from ._array import Array, adjoint, eigh, is_host, like, namespace, to_numpy
 from ._first_look import first_look
 from ._grams import Grams, GramSource
+from ._interpolate import Nodes
 from ._symbol import Taps, frequencies_of, phase_like, symbol
 from ._values import values_at
 
@@ -39,8 +41,9 @@ BOXES = 10  # that a search begins with, about, per axis, degree and number of a
 COARSE = 4  # steps per degree at most of an axis whose points are looked at one by one
 FIRST_DELTA = 0.4  # of the boxes that a search begins with
 TURN = 2**40  # parts of a turn on the continuous torus
-DECOMPOSED = 64  # the side of matrices whose values take less than their certificates
-FEW_CHANNELS = 32  # and of those that are better decomposed even in double precision
+DECOMPOSED = 64  # the side of matrices that are decomposed if there are few: looks take
+AS_LONG, FIXED = 7, 2**20  # as long as AS_LONG * (nodes + FIXED / side**3) of these
+FEW_CHANNELS = 32  # the side of those that are better decomposed in a search
 SMALL = 40  # the side of matrices that are decomposed in next to no time
 NEAR = 1e-2  # how far from an eigenvalue a matrix is inverted
 POWERS = 24  # of the inverse
@@ -88,10 +91,11 @@ def _norm_on_torus(taps: Taps, rows: np.ndarray, *, real: bool, rtol: float) -> 
     boxes = math.prod(max(1, BOXES * len(parts) * int(d)) for d in taps.degree)
     if math.prod(map(int, parts)) <= max(FEW, boxes):
         points = frequencies_of(taps.pattern, tuple(map(int, parts)), real=real).points
-        if is_host(taps.weight) and min(taps.block[1], taps.columns) <= DECOMPOSED:
+        if is_host(taps.weight) and _are_few(len(points), taps, real=real):
             return _by_values(taps, points, parts)
         boxes = np.concatenate([points, np.ones_like(points)], axis=1)
-        return _Search(taps, parts, boxes, rtol if rtol >= ROUGH else TIGHT).run()
+        rtol = rtol if rtol >= ROUGH else TIGHT
+        return _Search(taps, parts, boxes, rtol, by_values=False).run()
     half_step = np.pi / 2 * float(np.sum(taps.degree / parts, where=_fine(taps, parts)))
     boxes = _first_boxes(taps, parts, real=real)
     return _Search(taps, parts, boxes, rtol, half_step).run()
@@ -118,6 +122,13 @@ def _slower(taps: Taps) -> tuple[Taps, np.ndarray]:
     return replace(taps, pattern=pattern), common
 
 
+def _are_few(frequencies: int, taps: Taps, *, real: bool) -> bool:
+    """Whether it takes less time to decompose all matrices than to look at them."""
+    side = min(taps.block[1], taps.columns)
+    nodes = Nodes.count(taps.degree, real=real)
+    return side <= DECOMPOSED and frequencies < AS_LONG * (nodes + FIXED / side**3)
+
+
 def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
     """The largest value there is: by single precision, then of what may be largest."""
     for dtype in (np.complex64, np.complex128):
@@ -142,7 +153,10 @@ def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
 
 
 class _Search:
-    """A branch and bound over boxes of frequencies: rows of lows, then sizes."""
+    """A branch and bound over boxes of frequencies: rows of lows, then sizes.
+
+    Small matrices are decomposed, if that is to be done `by_values`.
+    """
 
     def __init__(
         self,
@@ -151,12 +165,15 @@ class _Search:
         boxes: np.ndarray,
         rtol: float,
         half_step: float = 0.0,
+        *,
+        by_values: bool = True,
     ) -> None:
         self.taps, self.parts, self.boxes = taps, parts, boxes
         self.half_step = half_step
         self.groups, out, _ = taps.block
         self.grams = GramSource(taps)
-        self.by_values = self.grams.host and self.grams.side <= FEW_CHANNELS
+        small = self.grams.host and self.grams.side <= FEW_CHANNELS
+        self.by_values = by_values and small
         self.first_look = None
         if not self.by_values:
             self.first_look = first_look(self.grams, len(boxes))

@@ -5,7 +5,6 @@ there are two looks at them, an exact one, and before it a first look wherever t
 cheaper: see `_first_look`. On a GPU all are one batch for the library.
 """
 
-import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -22,6 +21,7 @@ from ._array import (
     namespace,
     to_numpy,
 )
+from ._forms import Form, Panels, first_vector, steps, tops_of_tridiagonal
 from ._planes import Planes
 from ._symbol import Taps, chunks, phase_factors, symbol
 from ._threads import spread
@@ -30,11 +30,9 @@ BATCH = 2**15  # entries of matrices that a thread works on
 AT_ONCE = 2**22  # numbers for each of which all frequencies in hand may have one
 WORTHWHILE = 2**25  # steps of a factorization that are worth a thread
 BLOCK = 128  # columns of a product, so that little more than a triangle is made
-STEPS, LARGE = 16, 192  # of Lanczos that tell which matrix has the largest norm,
-LARGE_STEPS = 24  # and if they are large
 
-# Some of the frequencies, and their matrices as `_lane_panels` has them: real parts and
-# imaginary parts, (frequencies * groups, numbers).
+# Some of the frequencies, and their matrices in some form, one group after the other
+# for each frequency: real parts and imaginary parts.
 Some = tuple[slice, np.ndarray, np.ndarray]
 Maker = Callable[[int, int], Iterator[Some]]
 
@@ -44,13 +42,17 @@ class Look(Protocol):
 
     Attributes
     ----------
+    form : Form
     scale : float
         What the matrices that it makes are multiplied by.
     """
 
     scale: float
 
-    def panels(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
+    @property
+    def form(self) -> Form: ...
+
+    def maker(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
         """What makes the matrices from `start` to `stop`, a few at a time."""
         ...
 
@@ -72,7 +74,7 @@ class GramSource:
         self.taps, (self.groups, out, _) = taps, taps.block
         self.transposed = out > taps.columns
         self.side, self.other = sorted((out, taps.columns))
-        self.host = is_host(taps.weight)
+        self.host, self.form = is_host(taps.weight), Panels(self.side)
         if self.host:
             self.planes = Planes(taps, transposed=self.transposed)
 
@@ -93,7 +95,7 @@ class GramSource:
         h = xp.matrix_transpose(h) if self.transposed else h
         return xp.matmul(h, adjoint(h))
 
-    def panels(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
+    def maker(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
         def between(start: int, stop: int) -> Iterator[Some]:
             products = Products(self, min(self.batch, stop - start))
             those = frequencies[start:stop]
@@ -104,7 +106,7 @@ class GramSource:
         return between
 
     def below(self, re: np.ndarray, im: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        return np.isfinite(factor_sizes(re, im, self.side, squares))
+        return self.form.definite(re, im, squares)
 
     @property
     def batch(self) -> int:
@@ -127,13 +129,11 @@ class Products:
     """
 
     def __init__(self, source: GramSource, most: int) -> None:
-        from ._lane_panels import layout
-
-        self.side, (self.layout, numbers, _) = source.side, layout(source.side)
+        self.side, self.layout = source.side, source.form.layout
         count, other = most * source.groups, source.other
         self.ahead = np.empty((count, self.side, 2, other))  # re, im
         self.turned = np.empty_like(self.ahead)  # -im, re
-        self.found = np.empty((2, count, numbers))
+        self.found = np.empty((2, count, source.form.numbers))
         self.block = np.empty((2, count * min(BLOCK, self.side) * self.side))
 
     def of(self, re: np.ndarray, im: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -216,7 +216,7 @@ class Grams:
         found = np.zeros(len(which))
 
         def some(part: slice, re: np.ndarray, im: np.ndarray) -> None:
-            found[part] = _estimates(re, im, self.source.side)
+            found[part] = look.form.tops(re, im)
 
         self._each(look, which, some)
         return np.sqrt(np.maximum(found, 0.0) / look.scale)
@@ -248,48 +248,24 @@ class Grams:
             ends = np.searchsorted(place, np.arange(len(numbers) + 1))
         every = self.frequencies[numbers]
 
-        def piece(begin: int, panels: Maker) -> Callable[[int, int], None]:
+        def piece(begin: int, maker: Maker) -> Callable[[int, int], None]:
             def some(start: int, stop: int) -> None:
-                for part, re, im in panels(start, stop):
+                for part, re, im in maker(start, stop):
                     first = begin + part.start
                     mine = slice(ends[first], ends[begin + part.stop])
-                    if mine.stop - mine.start < len(re):  # not all of the groups
+                    if mine.stop - mine.start < re.shape[look.form.axis]:
                         rows = (place[mine] - first) * groups + which[mine] % groups
-                        re, im = re[rows], im[rows]
+                        re, im = (
+                            np.take(x, rows, axis=look.form.axis) for x in (re, im)
+                        )
                     work(mine, re, im)
 
             return some
 
         for those in look.pieces(every):
-            some = piece(those.start, look.panels(every[those], self.parts))
+            some = piece(those.start, look.maker(every[those], self.parts))
             count = those.stop - those.start
             spread(some, count, least=self.source.worthwhile)
-
-
-def factor_sizes(
-    re: np.ndarray, im: np.ndarray, side: int, squares: np.ndarray
-) -> np.ndarray:
-    """How large the Cholesky factors L of squares - G are, infinite if there is none.
-
-    A bound of the norm of |L| |L|^H, where |L| has absolute values. Overwrites G.
-    """
-    from ._lane_panels import definite_panels, layout
-
-    sizes, (panels, _, rows) = np.empty(len(re), re.dtype), layout(side)
-    definite_panels(re, im, panels, rows, squares.astype(re.dtype), sizes)
-    return sizes
-
-
-def _estimates(re: np.ndarray, im: np.ndarray, side: int) -> np.ndarray:
-    """What the top eigenvalues of matrices in panels are about, from below."""
-    from ._lane_panels import lanczos_panels, layout
-
-    x, (panels, _, rows) = _first_vector(side), layout(side)
-    start = np.zeros((2, rows), re.dtype)
-    start[:, :side] = x.real, x.imag
-    diagonal, beside = np.empty((2, len(re), _steps(side)), re.dtype)
-    lanczos_panels(re, im, panels, start, diagonal, beside)
-    return _tops(diagonal, beside)
 
 
 def _batch_below(matrices: Array, squares: np.ndarray) -> np.ndarray:
@@ -300,10 +276,10 @@ def _batch_below(matrices: Array, squares: np.ndarray) -> np.ndarray:
 def _batch_estimates(matrices: Array, side: int) -> np.ndarray:
     """What the top eigenvalues of a batch of matrices are about, from below."""
     xp, count = namespace(matrices), matrices.shape[0]
-    v = like(matrices, np.tile(_first_vector(side)[:, None], (count, 1, 1)))
+    v = like(matrices, np.tile(first_vector(side)[:, None], (count, 1, 1)))
     before, size = xp.zeros_like(v), xp.real(v)[:, :1, :] * 0
     diagonal, beside = [], []
-    for _ in range(_steps(side)):
+    for _ in range(steps(side)):
         u = xp.matmul(matrices, v)
         diagonal.append(xp.sum(xp.real(xp.conj(v) * u), axis=1, keepdims=True))
         u = u - diagonal[-1] * v - size * before
@@ -311,24 +287,4 @@ def _batch_estimates(matrices: Array, side: int) -> np.ndarray:
         beside.append(size)
         before, v = v, u / xp.where(size > 0, size, xp.ones_like(size))
     found = (to_numpy(xp.concat(x, axis=1))[:, :, 0] for x in (diagonal, beside))
-    return _tops(*found)
-
-
-def _steps(side: int) -> int:
-    return LARGE_STEPS if side > LARGE else min(STEPS, 4 + side // 4, side)
-
-
-def _tops(diagonal: np.ndarray, beside: np.ndarray) -> np.ndarray:
-    """The top eigenvalues of the tridiagonal matrices of Lanczos, from below."""
-    from ._lane_panels import top_eigenvalues
-
-    found = np.empty(len(diagonal), diagonal.dtype)
-    top_eigenvalues(diagonal, beside, found)
-    return found
-
-
-@functools.cache
-def _first_vector(side: int) -> Array:
-    """Where Lanczos begins."""
-    x = np.random.default_rng(0).standard_normal((side, 2)) @ np.array([1, 1j])
-    return x / np.linalg.norm(x)
+    return tops_of_tridiagonal(*found)

@@ -91,10 +91,15 @@ def _dirichlet(degree: int, frequencies: np.ndarray, parts: int) -> np.ndarray:
 
 
 class Interpolation:
-    """From the values at the nodes, so many numbers at each, to those anywhere."""
+    """From the values at the nodes, so many numbers at each, to those anywhere.
 
-    def __init__(self, nodes: Nodes, numbers: int) -> None:
-        self.nodes = nodes
+    These are (frequencies, numbers), or the other way round if frequencies are last.
+    """
+
+    def __init__(
+        self, nodes: Nodes, numbers: int, *, frequencies_last: bool = False
+    ) -> None:
+        self.nodes, self.frequencies_last = nodes, frequencies_last
         count = len(nodes.mirror if nodes.by_axis else nodes.kept)
         first = int(nodes.parts[0]) if nodes.by_axis else 1
         shape = (first, 2, count // first, numbers)
@@ -133,7 +138,8 @@ class Interpolation:
         mirror, every = self.nodes.mirror[kept], _product(weights)
         here, there = every[:, kept], every[:, mirror] * (mirror != kept)
         even, odd = here + there, here - there
-        return Sums([slice(0, len(even))], self.planes, even, odd, most)
+        runs = [slice(0, len(even))]
+        return Sums(runs, self.planes, even, odd, most, self.frequencies_last)
 
     def _axis_by_axis(self, weights: list[np.ndarray], most: int) -> "Sums":
         """Sum over the nodes of the first axis; `Sums` goes over the rest."""
@@ -148,7 +154,7 @@ class Interpolation:
 
         spread(some, flat.shape[1], least=WORTHWHILE)
         half_way = half_way.reshape(-1, 2, nodes, numbers)
-        return Sums(runs, half_way, rest, rest, most)
+        return Sums(runs, half_way, rest, rest, most, self.frequencies_last)
 
 
 class Sums:
@@ -164,6 +170,7 @@ class Sums:
         The weights of real parts and of imaginary parts.
     most : int
         Frequencies that are made at once.
+    frequencies_last : bool
     """
 
     def __init__(
@@ -173,8 +180,10 @@ class Sums:
         even: np.ndarray,
         odd: np.ndarray,
         most: int,
+        frequencies_last: bool,
     ) -> None:
         self.runs, self.planes, self.most = runs, planes, most
+        self.frequencies_last = frequencies_last
         self.weights = even.astype(np.float32), odd.astype(np.float32)
 
     def between(
@@ -184,16 +193,25 @@ class Sums:
 
         Each takes the place of the one before.
         """
-        count = min(self.most, stop - start)
-        room = np.empty((2, count, self.planes.shape[3]), np.float32)
+        numbers = self.planes.shape[3]
+        room = np.empty((2, min(self.most, stop - start) * numbers), np.float32)
         for run, planes in zip(self.runs, self.planes):
             ends = max(run.start, start), min(run.stop, stop)
             for first in range(*ends, self.most):
                 part = slice(first, min(first + self.most, ends[1]))
-                found = room[:, : part.stop - part.start]
-                for weights, plane, out in zip(self.weights, planes, found):
-                    np.matmul(weights[part], plane, out=out)
-                yield part, found[0], found[1]
+                count = part.stop - part.start
+                re, im = (
+                    self._sum(weights[part], plane, out[: count * numbers])
+                    for weights, plane, out in zip(self.weights, planes, room)
+                )
+                yield part, re, im
+
+    def _sum(
+        self, weights: np.ndarray, plane: np.ndarray, out: np.ndarray
+    ) -> np.ndarray:
+        if self.frequencies_last:
+            return np.matmul(plane.T, weights.T, out=out.reshape(-1, len(weights)))
+        return np.matmul(weights, plane, out=out.reshape(len(weights), -1))
 
 
 def _product(weights: list[np.ndarray]) -> np.ndarray:

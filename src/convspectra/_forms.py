@@ -1,0 +1,164 @@
+"""Two ways to hold Hermitian matrices in memory, and what our kernels read off them.
+
+Real and imaginary parts are apart, and only lower triangles count. Large matrices lie
+one after the other, small ones side by side in the lanes of vectors.
+"""
+
+import functools
+from typing import Protocol
+
+import numpy as np
+
+from ._array import Array
+
+SIDE_BY_SIDE = 64  # the side of matrices of which a vector's worth stays in the cache
+STEPS, LARGE = 16, 192  # of Lanczos that tell which matrix has the largest norm,
+LARGE_STEPS = 24  # and if they are large
+TRUSTED = 8  # size of |L| |L|^H, over the level and the root of the side, at most
+
+
+class Form(Protocol):
+    """A way to hold matrices of one side.
+
+    Attributes
+    ----------
+    axis : int
+        The axis of the arrays along which there is one matrix after the other.
+    numbers : int
+        Along the other axis.
+    roundings : int
+        How many there are at most on the way to a number of a Cholesky factor L.
+    most : float
+        A bound of |L| |L|^H in norm, with absolute values, over the level.
+    """
+
+    axis: int
+    side: int
+    numbers: int
+    roundings: int
+    most: float
+
+    def of_panels(self, x: np.ndarray) -> np.ndarray:
+        """The numbers of matrices that are in panels: (count, numbers)."""
+        ...
+
+    def apart(self, x: np.ndarray, groups: int) -> np.ndarray:
+        """Matrices of this form, from those of groups that are together in one."""
+        ...
+
+    def bounded(self, re: np.ndarray, im: np.ndarray, levels: np.ndarray) -> np.ndarray:
+        """Where level - G has a factor L that is within the bound; overwrites G."""
+        ...
+
+    def tops(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
+        """What the largest eigenvalues are about, by Lanczos and from below."""
+        ...
+
+
+class Panels:
+    """Matrices as `_lane_panels` has them: (count, numbers)."""
+
+    axis = 0
+
+    def __init__(self, side: int) -> None:
+        from ._lane_panels import PANEL, layout
+
+        self.side, (self.layout, self.numbers, self.rows) = side, layout(side)
+        self.roundings = 2 * PANEL + side // PANEL + 8
+        self.most = TRUSTED * side**0.5
+
+    def of_panels(self, x: np.ndarray) -> np.ndarray:
+        return x
+
+    def apart(self, x: np.ndarray, groups: int) -> np.ndarray:
+        return x.reshape(groups * len(x), -1)
+
+    def definite(
+        self, re: np.ndarray, im: np.ndarray, squares: np.ndarray
+    ) -> np.ndarray:
+        """Where square - G has a Cholesky factor; overwrites G by it."""
+        return np.isfinite(self._sizes(re, im, squares))
+
+    def bounded(self, re: np.ndarray, im: np.ndarray, levels: np.ndarray) -> np.ndarray:
+        # The norm is at most the largest sum in a row times the largest in a column.
+        unit = float(np.finfo(re.dtype).eps) / 2
+        sizes = self._sizes(re, im, levels) * (1 + 4 * self.side * unit)
+        return sizes <= self.most * levels
+
+    def _sizes(self, re: np.ndarray, im: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        from ._lane_panels import definite_panels
+
+        found = np.empty(len(re), re.dtype)
+        squares = squares.astype(re.dtype)
+        definite_panels(re, im, self.layout, self.rows, squares, found)
+        return found
+
+    def tops(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
+        from ._lane_panels import lanczos_panels
+
+        x, start = first_vector(self.side), np.zeros((2, self.rows), re.dtype)
+        start[:, : self.side] = x.real, x.imag
+        diagonal, beside = np.empty((2, len(re), steps(self.side)), re.dtype)
+        lanczos_panels(re, im, self.layout, start, diagonal, beside)
+        return tops_of_tridiagonal(diagonal, beside)
+
+
+class Triangles:
+    """Matrices as `_lane_triangles` has them: (numbers, count)."""
+
+    axis = 1
+
+    def __init__(self, side: int) -> None:
+        self.side, self.numbers = side, side * (side + 1) // 2
+        self.roundings = 2 * side + 8
+        self.most = float(side)  # |L| |L|^H is at most its trace: side * level or less
+        panels = Panels(side).layout
+        columns = [
+            place + np.arange(width) * stride - first
+            for first, width, place, stride in panels
+        ]
+        row, column = np.tril_indices(side)
+        self.in_panels = np.concatenate(columns)[column] + row
+
+    def of_panels(self, x: np.ndarray) -> np.ndarray:
+        return x[:, self.in_panels]
+
+    def apart(self, x: np.ndarray, groups: int) -> np.ndarray:
+        together = x.reshape(groups, self.numbers, -1)
+        return together.transpose(1, 2, 0).reshape(self.numbers, -1)
+
+    def bounded(self, re: np.ndarray, im: np.ndarray, levels: np.ndarray) -> np.ndarray:
+        from ._lane_triangles import definite_triangles
+
+        found = np.empty(re.shape[1], re.dtype)
+        definite_triangles(re, im, self.side, levels.astype(re.dtype), found)
+        return found > 0
+
+    def tops(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
+        from ._lane_triangles import top_triangles
+
+        x, found = first_vector(self.side), np.empty(re.shape[1], re.dtype)
+        start = np.array([x.real, x.imag], re.dtype)
+        top_triangles(re, im, start, steps(self.side), found)
+        return found
+
+
+def steps(side: int) -> int:
+    """How many of Lanczos there are."""
+    return LARGE_STEPS if side > LARGE else min(STEPS, 4 + side // 4, side)
+
+
+def tops_of_tridiagonal(diagonal: np.ndarray, beside: np.ndarray) -> np.ndarray:
+    """The top eigenvalues of the tridiagonal matrices of Lanczos, from below."""
+    from ._lane_panels import top_eigenvalues
+
+    found = np.empty(len(diagonal), diagonal.dtype)
+    top_eigenvalues(diagonal, beside, found)
+    return found
+
+
+@functools.cache
+def first_vector(side: int) -> Array:
+    """Where Lanczos begins."""
+    x = np.random.default_rng(0).standard_normal((side, 2)) @ np.array([1, 1j])
+    return x / np.linalg.norm(x)
