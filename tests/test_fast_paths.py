@@ -15,12 +15,14 @@ from convspectra import (
     _grams,
     _lane_excess,
     _lane_values,
+    _one_matrix,
     _project,
     _spectrum,
     _symbol,
     clip,
     operator_norm,
     singular_values,
+    top_vectors,
 )
 
 
@@ -168,6 +170,48 @@ def test_few_small_matrices_are_decomposed(shape, grid, taken, calls, rng):
     assert set(seen) == {taken}
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("grid", [(5, 7), (6, 4), None])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 8), (9, 4), (70, 90), (200, 66)])
+def test_one_matrix_stands_for_all_frequencies(shape, stride, grid, dtype, calls, rng):
+    if grid == (5, 7) and stride == 2:
+        pytest.skip("the stride must divide the grid for there to be frequencies")
+    seen = calls((_one_matrix, "matrix_at"))
+    weight = kernel(rng, *shape, 1, 1, dtype=dtype)
+    geometry = Geometry(grid=grid, stride=stride)
+    found = operator_norm(weight, geometry)
+    want = np.linalg.norm(weight[:, :, 0, 0].astype(np.float64), 2)
+    assert found.lower <= want <= found.upper
+    assert found.gap <= 1e-4
+    assert len(seen) == 1
+    if grid is not None:
+        top = top_vectors(weight, geometry)
+        np.testing.assert_allclose(top.gain, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("side", [3, 80])
+def test_one_matrix_whose_values_are_all_the_same_or_zero(side, rng):
+    flat = np.linalg.qr(rng.standard_normal((side, side)))[0][:, :, None]
+    found = operator_norm(flat, Geometry(grid=4))
+    assert found.lower <= 1 <= found.upper
+    assert found.gap <= 1e-8
+    found = operator_norm(0 * flat, Geometry(grid=4))
+    assert found.lower == found.upper == 0
+
+
+def test_where_lanczos_misses_a_matrix_is_decomposed(rng, monkeypatch):
+    class Missed:
+        x = np.eye(80)[0]
+
+    monkeypatch.setattr(_one_matrix, "top_pair", lambda *_, **__: Missed)
+    weight = kernel(rng, 80, 100, 1)
+    found = operator_norm(weight, Geometry(grid=4))
+    want = np.linalg.norm(weight[:, :, 0], 2)
+    assert found.lower <= want <= found.upper
+    assert found.gap <= 1e-8
+
+
 @pytest.mark.parametrize(
     ("shape", "taken"), [((6, 5, 3, 3), "values_at"), ((40, 36, 3, 3), "below")]
 )
@@ -204,7 +248,6 @@ def test_hardly_a_matrix_is_made_in_double_precision(rng, monkeypatch):
     ("shape", "options"),
     [
         ((6, 5, 3, 3), {"grid": (6, 7)}),
-        ((5, 4, 1, 1), {"grid": (3, 3)}),  # one matrix
         ((6, 3, 3, 3), {"grid": (8, 8), "stride": 2, "groups": 2}),
         ((8, 1, 3), {"grid": 9, "groups": 8}),
     ],

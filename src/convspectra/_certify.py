@@ -23,18 +23,24 @@ Taps come in double precision and near 1 in size, as `normalized` makes them.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from ._array import Array, adjoint, eigh, is_host, like, namespace, to_numpy
+from ._array import (
+    adjoint,
+    eigh,
+    is_host,
+    like,
+)
 from ._first_look import first_look
 from ._grams import Grams, GramSource
 from ._interpolate import Nodes
-from ._symbol import Taps, frequencies_of, phase_like, symbol
+from ._one_matrix import is_one_matrix, of_one_matrix
+from ._peak import NO_PROGRESS, TIGHT, UNIT, Peak, matrix_at, rounding
+from ._symbol import Taps, frequencies_of
 from ._values import values_at
 
-TIGHT = 1e-9  # as close as ends are brought where that costs nothing
 ROUGH = 1e-3  # what is asked for no closer than this is not brought closer
 FEW = 4096  # frequencies that are simply all looked at
 BOXES = 10  # that a search begins with, about, per axis, degree and number of axes
@@ -50,29 +56,14 @@ POWERS = 24  # of the inverse
 CLOSE = 0.1  # the delta of boxes that are nearly points
 CLEARLY = 1e-5  # by which an estimate in single precision is above
 FIRST = 16  # frequencies, and more if there are many, that set a level for the others
-NO_PROGRESS = (
-    "The eigenvalue and the Cholesky factor of a matrix must agree, and do not: LAPACK "
-    "has failed. Please report the kernel that does this."
-)
-UNIT = float(np.finfo(np.float64).eps) / 2
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Peak:
-    """Where a symbol is largest, and between which ends its norm there lies."""
-
-    lower: float
-    upper: float
-    turns: np.ndarray  # (axes,) the frequency, in turns per row
-    group: int
-    left: Array  # (out,), a unit vector: H right = norm * left
-    right: Array  # (columns,), a unit vector
 
 
 def norm_on_torus(
     taps: Taps, rows: tuple[int, ...], *, real: bool, rtol: float
 ) -> Peak:
     """The largest norm over the frequencies of a grid with these rows."""
+    if is_one_matrix(taps):
+        return of_one_matrix(taps, rtol)
     slow, common = _slower(taps)
     shared = np.gcd(common, rows)
     peak = _norm_on_torus(slow, rows // shared, real=real, rtol=rtol)
@@ -103,6 +94,8 @@ def _norm_on_torus(taps: Taps, rows: np.ndarray, *, real: bool, rtol: float) -> 
 
 def norm_on_any_torus(taps: Taps, *, real: bool, rtol: float) -> Peak:
     """The supremum of the norm over all the frequencies there are."""
+    if is_one_matrix(taps):
+        return of_one_matrix(taps, rtol)
     slow, common = _slower(taps)
     parts = np.where(slow.degree > 0, TURN, 1)
     boxes = _first_boxes(slow, parts, real=real)
@@ -132,7 +125,7 @@ def _are_few(frequencies: int, taps: Taps, *, real: bool) -> bool:
 def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
     """The largest value there is: by single precision, then of what may be largest."""
     for dtype in (np.complex64, np.complex128):
-        relative, absolute = _rounding(taps, float(np.finfo(dtype).eps) / 2)
+        relative, absolute = rounding(taps, float(np.finfo(dtype).eps) / 2)
         rounded = replace(taps, weight=taps.weight.astype(dtype))
         tops = values_at(rounded, points, parts)[..., 0].astype(np.float64)
         top = float(tops.max())
@@ -140,7 +133,7 @@ def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
         loud = np.any((tops + absolute) * (1 + relative) >= least, axis=1)
         points, tops = points[loud], tops[loud]
     number, group = np.unravel_index(np.argmax(tops), tops.shape)
-    matrix = _matrix(taps, points[number], int(group), parts)
+    matrix = matrix_at(taps, points[number], int(group), parts)
     left, right, norm = _top_vectors(matrix, top, exact=True)
     return Peak(
         lower=max(norm * (1 - relative) - absolute, 0.0),
@@ -177,7 +170,7 @@ class _Search:
         self.first_look = None
         if not self.by_values:
             self.first_look = first_look(self.grams, len(boxes))
-        self.relative, self.absolute = _rounding(taps, UNIT)
+        self.relative, self.absolute = rounding(taps, UNIT)
         self.slack = max(0.75 * rtol, 4 * self.relative)
         self.lower, self.level = 0.0, self.absolute
         nothing = [like(self.taps.weight, np.zeros(n)) for n in (out, taps.columns)]
@@ -284,7 +277,7 @@ class _Search:
     ) -> None:
         """Raise both ends to the norm of one matrix, about `gain`, if that is more."""
         number, group = divmod(loudest, self.groups)
-        matrix = _matrix(self.taps, centers[number], group, self.parts)
+        matrix = matrix_at(self.taps, centers[number], group, self.parts)
         left, right, norm = _top_vectors(matrix, max(gain, self.level), exact=exact)
         if norm > self.lower:
             self.lower = norm
@@ -305,27 +298,6 @@ class _Search:
 def _loudest(which: np.ndarray, gains: np.ndarray) -> tuple[int, float]:
     number = int(np.argmax(gains))
     return int(which[number]), float(gains[number])
-
-
-def _rounding(taps: Taps, unit: float) -> tuple[float, float]:
-    """What phases, sums and decompositions may lose when numbers are rounded to `unit`.
-
-    The first is relative to the norm; the second comes from the sizes of the taps.
-    """
-    xp = namespace(taps.weight)
-    side, other = sorted((taps.block[1], taps.columns))
-    terms = side + other + len(taps.shifts) + 20
-    sums = xp.sum(xp.abs(taps.weight), axis=0)
-    size = math.sqrt(float(xp.sum(sums * sums)))
-    return 8 * unit * terms * side, 8 * unit * terms * size
-
-
-def _matrix(
-    taps: Taps, frequency: np.ndarray, group: int, parts: np.ndarray
-) -> np.ndarray:
-    """The matrix of one group at one frequency."""
-    found = symbol(taps, phase_like(taps, frequency[None], parts))
-    return to_numpy(found[0, group, ...])
 
 
 def _fine(taps: Taps, parts: np.ndarray) -> np.ndarray:

@@ -21,10 +21,11 @@ from ._array import (
     numbers,
     with_gradient,
 )
-from ._certify import NO_PROGRESS, TIGHT, UNIT, norm_on_any_torus, norm_on_torus
+from ._certify import norm_on_any_torus, norm_on_torus
 from ._dense import DENSE_LIMIT, group_matrices, matrix_entries, matrix_shape
 from ._geometry import Geometry, fraction
 from ._iterate import Operator, Pair, operator_of, top_pair
+from ._peak import NO_PROGRESS, TIGHT, UNIT
 from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import taps_of
 from ._witness import (

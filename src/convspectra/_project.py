@@ -25,11 +25,11 @@ from ._array import (
     widen,
 )
 from ._blocks import TorusBlocks, matrix_blocks, torus_blocks
-from ._certify import TIGHT
 from ._dense import matrix_entries
 from ._geometry import Axis, Geometry, fraction, positive, size
 from ._nearest import nearest
 from ._norm import NormBounds, bounds, method_of, upper_end
+from ._peak import TIGHT
 from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import PlanarTaps, block_size
 from ._threads import spread

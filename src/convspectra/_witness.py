@@ -18,9 +18,10 @@ from ._array import (
     to_numpy,
     widen,
 )
-from ._certify import Peak, norm_on_torus
+from ._certify import norm_on_torus
 from ._geometry import Geometry, fraction
 from ._iterate import Operator, Pair, length, operator_of, top_pair
+from ._peak import Peak
 from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import Taps, fold_back, phase_factors, taps_of, to_kernel
 

@@ -1,0 +1,60 @@
+"""The norm where all frequencies have the same real matrix, as with a 1x1 kernel."""
+
+from functools import partial
+
+import numpy as np
+
+from ._array import Array, are_definite, is_host, like
+from ._iterate import top_pair
+from ._peak import NO_PROGRESS, TIGHT, UNIT, Peak, matrix_at, rounding
+from ._symbol import Taps
+
+SMALL = 64  # the side of matrices that are decomposed in less time than Lanczos takes
+
+
+def is_one_matrix(taps: Taps) -> bool:
+    """Whether all frequencies have the same matrix, a real one, and no groups."""
+    weight = taps.weight
+    same = not taps.degree.any() and not taps.shifts.any() and taps.block[0] == 1
+    return bool(same and is_host(weight) and not weight.imag.any())
+
+
+def of_one_matrix(taps: Taps, rtol: float) -> Peak:
+    """The norm of the matrix of all frequencies, in real arithmetic."""
+    parts = np.ones(taps.shifts.shape[1], dtype=int)
+    nowhere = np.zeros_like(parts)
+    found: Array = matrix_at(taps, nowhere, 0, parts)
+    matrix = np.ascontiguousarray(found.real)
+    wide = matrix.shape[0] <= matrix.shape[1]
+    short = matrix if wide else matrix.T
+    gram = short @ short.T
+    relative, absolute = rounding(taps, UNIT)
+
+    def peak(x: np.ndarray, rtol: float) -> Peak | None:
+        other = x @ short
+        norm = float(np.linalg.norm(other))
+        level = norm * (1 + max(0.75 * rtol, 4 * relative)) + absolute
+        away = level * level * np.eye(len(gram)) - gram
+        if level and not are_definite(away[None]).all():
+            return None
+        other = other / (norm or 1.0)
+        left, right = (x, other) if wide else (other, x)
+        return Peak(
+            lower=max(norm * (1 - relative) - absolute, 0.0),
+            upper=level * (1 + relative) + absolute,
+            turns=nowhere.astype(float),
+            group=0,
+            left=like(taps.weight, left),
+            right=like(taps.weight, right),
+        )
+
+    best = None
+    if len(gram) > SMALL:
+        start = np.random.default_rng(0).standard_normal(len(gram))
+        there, back, both = (partial(np.matmul, x) for x in (short.T, short, gram))
+        x = top_pair(there, back, start, rtol=rtol / 10, gram=both).x
+        best = peak(x, TIGHT) or peak(x, rtol)
+    best = best or peak(np.linalg.eigh(gram)[1][:, -1], TIGHT)
+    if best is None:
+        raise ArithmeticError(NO_PROGRESS)
+    return best

@@ -1,0 +1,49 @@
+"""Where a symbol is largest, its matrix there, and what rounding may do to its norm."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._array import Array, namespace, to_numpy
+from ._symbol import Taps, phase_like, symbol
+
+TIGHT = 1e-9  # as close as ends are brought where that costs nothing
+UNIT = float(np.finfo(np.float64).eps) / 2
+NO_PROGRESS = (
+    "The eigenvalue and the Cholesky factor of a matrix must agree, and do not: LAPACK "
+    "has failed. Please report the kernel that does this."
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Peak:
+    """Where a symbol is largest, and between which ends its norm there lies."""
+
+    lower: float
+    upper: float
+    turns: np.ndarray  # (axes,) the frequency, in turns per row
+    group: int
+    left: Array  # (out,), a unit vector: H right = norm * left
+    right: Array  # (columns,), a unit vector
+
+
+def rounding(taps: Taps, unit: float) -> tuple[float, float]:
+    """What phases, sums and decompositions may lose when numbers are rounded to `unit`.
+
+    The first is relative to the norm; the second comes from the sizes of the taps.
+    """
+    xp = namespace(taps.weight)
+    side, other = sorted((taps.block[1], taps.columns))
+    terms = side + other + len(taps.shifts) + 20
+    sums = xp.sum(xp.abs(taps.weight), axis=0)
+    size = math.sqrt(float(xp.sum(sums * sums)))
+    return 8 * unit * terms * side, 8 * unit * terms * size
+
+
+def matrix_at(
+    taps: Taps, frequency: np.ndarray, group: int, parts: np.ndarray
+) -> np.ndarray:
+    """The matrix of one group at one frequency."""
+    found = symbol(taps, phase_like(taps, frequency[None], parts))
+    return to_numpy(found[0, group, ...])
