@@ -12,16 +12,20 @@ from ._array import Array, dtype_name
 from ._certify import BOXES, FEW
 from ._dense import DENSE_LIMIT, matrix_entries, matrix_shape
 from ._geometry import Geometry
+from ._interpolate import Nodes
 from ._norm import method_of, operator_norm
 from ._project import clip, stand_in
 from ._spectrum import singular_values
 from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import SEPARABLE, WORKING_SET, frequencies_of, pattern_of
 
-CALIBRATION = {1: (16, 96), 2: (8, 64), 16: (8, 40), 64: (8, 24), 192: (8, 14)}
+CALIBRATION = {1: (16, 96), 2: (8, 64), 16: (8, 40), 64: (16, 32), 192: (8, 14)}
 # channels of 3x3 kernels: two grids, whose difference tells what a matrix costs
 TAPS = 9
-LOOKS = 2  # times the first boxes of a search that it looks at, about
+LOOKS = 2  # times the first boxes of a search that it looks at, about,
+ROUNDS = 5  # times what one look takes to begin
+NODES = 13  # of these kernels
+TOUCH = 6e-8  # seconds per number to make matrices and to move them about
 LANCZOS, STEP = 100, 1.5e-3  # applications of a layer, and what each takes at least
 SPARE = 2**25  # bytes of what is always there: threads, their blocks, small arrays
 JOBS: dict[str, Callable[[Array, Geometry], object]] = {
@@ -90,7 +94,8 @@ def _norm(stencil: Stencil) -> Cost:
     if method == "matrix":
         return _plus(_of_matrix(stencil, products=1), _lanczos(stencil))
     torus = embedding(stencil)[0]
-    cost = _on_torus("norm", torus, double=True)
+    one = torus.taps == torus.groups == 1
+    cost = _of_one_matrix(torus) if one else _on_torus("norm", torus, double=True)
     return _plus(cost, _lanczos(stencil)) if method == "embedding" else cost
 
 
@@ -106,6 +111,9 @@ def _on_torus(job: str, torus: Stencil, *, double: bool) -> Cost:
     # Beyond the kernel that was measured, the transform counts for itself.
     taps = torus.taps if torus.taps < SEPARABLE else 2 * torus.taps / torus.kernel[0]
     each += 4 * side * other * max(taps - TAPS, 0) / _product_rate()
+    if job == "norm":
+        fixed *= ROUNDS if _is_searched(torus) else 1
+        fixed += max(_nodes(torus) - NODES, 0) * _of_a_node(side, other)
     number = 4 if single else 8
     kernel = torus.groups * out * torus.into * torus.taps
     memory = 10 * number * kernel + SPARE
@@ -115,17 +123,41 @@ def _on_torus(job: str, torus: Stencil, *, double: bool) -> Cost:
     return Cost(fixed + matrices * each, memory)
 
 
+def _nodes(torus: Stencil) -> int:
+    """Frequencies at which a norm's Gram matrices are made, for all the others."""
+    return Nodes.count(pattern_of(torus).shifts.max(axis=0), real=True)
+
+
+def _of_a_node(side: int, other: int) -> float:
+    return 8 * side * side * other / _product_rate() + TOUCH * side * other
+
+
+def _of_one_matrix(torus: Stencil) -> Cost:
+    """Of the norm of a 1x1 kernel: one product, and its numbers are touched a lot."""
+    side, other = sorted((torus.out, torus.into))
+    steps = 2 * side * side * other
+    seconds = STEP + steps / _product_rate() + TOUCH * side * other
+    return Cost(seconds, 8 * (6 * side * other + 4 * side * side) + SPARE)
+
+
 def _looked_at(job: str, torus: Stencil) -> int:
     """Frequencies whose matrices are made."""
-    pattern = pattern_of(torus)
-    degrees = pattern.shifts.max(axis=0)
-    boxes = math.prod(max(1, BOXES * len(degrees) * int(d)) for d in degrees)
     if torus.axes is None:
-        return LOOKS * boxes
-    kept = len(frequencies_of(pattern, torus.rows, real=True))
-    if job != "norm" or math.prod(torus.rows) <= max(FEW, boxes):
-        return kept
-    return min(kept, LOOKS * boxes)
+        return LOOKS * _boxes(torus)
+    kept = len(frequencies_of(pattern_of(torus), torus.rows, real=True))
+    searched = job == "norm" and _is_searched(torus)
+    return min(kept, LOOKS * _boxes(torus)) if searched else kept
+
+
+def _is_searched(torus: Stencil) -> bool:
+    """Whether the norm does not look at all frequencies."""
+    return torus.axes is None or math.prod(torus.rows) > max(FEW, _boxes(torus))
+
+
+def _boxes(torus: Stencil) -> int:
+    """What a search begins with, about."""
+    degrees = pattern_of(torus).shifts.max(axis=0)
+    return math.prod(max(1, BOXES * len(degrees) * int(d)) for d in degrees)
 
 
 def _of_matrix(stencil: Stencil, *, products: int) -> Cost:
