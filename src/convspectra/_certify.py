@@ -27,12 +27,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ._array import (
-    adjoint,
-    eigh,
-    is_host,
-    like,
-)
+from ._array import adjoint, eigh, is_host, like
 from ._first_look import first_look
 from ._grams import Grams, GramSource
 from ._interpolate import Nodes
