@@ -317,6 +317,23 @@ def test_a_last_vector_that_is_nearly_empty_goes_to_lapack(dtype, calls, rng):
     assert set(seen) == {"excess", "eigh"}
 
 
+def test_matrices_that_are_real_are_the_ones_that_lapack_gets(monkeypatch, rng):
+    seen, eigh = [], _project.eigh
+
+    def watched(x):
+        seen.append(x.dtype)
+        return eigh(x)
+
+    monkeypatch.setattr(_project, "eigh", watched)
+    weight = kernel(rng, 66, 66, 3, 3)
+    geometry = Geometry(grid=(8, 8))  # 34 frequencies, 4 of which are their own mirrors
+    bound = 0.3 * float(singular_values(weight, geometry).max())
+    got = clip(weight, geometry, bound)
+    want = clipped_plainly(weight, (8, 8), bound)
+    np.testing.assert_allclose(got, want, atol=1e-14 * bound)
+    assert seen == [np.float64, np.float64]
+
+
 def test_frequencies_below_the_bound_are_not_decomposed(calls, monkeypatch, rng):
     monkeypatch.setattr(_project, "LANES_SIDE", 128)
     seen = calls((_project, "eigh"))

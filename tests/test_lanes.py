@@ -124,6 +124,17 @@ def test_the_last_resort_finds_the_values_too(rng):
     np.testing.assert_allclose(found[lane::lanes], want, atol=1e-14)
 
 
+def excess_of(x, bound, dtype):
+    re, im = planar(x, dtype)
+    excess(re, im, REAL[dtype](bound), 0, len(x))
+    return np.moveaxis(re + 1j * im, -1, 0)
+
+
+def excess_by_svd(x, bound):
+    u, s, vh = np.linalg.svd(x, full_matrices=False)
+    return (u * np.maximum(s - bound, 0)[:, None, :]) @ vh
+
+
 @pytest.mark.parametrize("part", [0.0, 1e-5, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("shape", SHAPES)
@@ -131,14 +142,43 @@ def test_excess_is_what_an_svd_leaves_above_the_bound(family, shape, dtype, part
     for count in (1, 21):
         x = batch(rng, family, shape, count)
         bound = part * np.linalg.norm(x, 2, axis=(1, 2)).max()
-        re, im = planar(x, dtype)
-        excess(re, im, REAL[dtype](bound), 0, count)
-        u, s, vh = np.linalg.svd(x, full_matrices=False)
-        want = (u * np.maximum(s - bound, 0)[:, None, :]) @ vh
-        found = np.moveaxis(re + 1j * im, -1, 0)
+        found, want = excess_of(x, bound, dtype), excess_by_svd(x, bound)
         np.testing.assert_allclose(found, want, rtol=0, atol=2 * close(dtype, x))
         if part > 1:
             assert not found.any()
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("shape", [(2, 1), (6, 6), (37, 36), (75, 70), (81, 39)])
+def test_excess_by_the_gram_matrix_or_without_it(shape, dtype, rng):
+    n = shape[1]
+    values = np.where(np.arange(n) < 1, 1, 0.15 + 1e-6 * rng.random(n))
+    x = np.stack([with_values(rng, *shape, values) for _ in range(3)])
+    for bound in (0.149, 0.15, 0.2, 0.9):
+        found, near, far = (
+            excess_of(np.concatenate([x, mate * x[:1]]), bound, dtype)[:3]
+            for mate in (0, 0.1, 100)
+        )
+        want = excess_by_svd(x, bound)
+        np.testing.assert_allclose(found, want, rtol=0, atol=2 * close(dtype, x))
+        np.testing.assert_allclose(far, want, rtol=0, atol=2 * close(dtype, x))
+        # A fourth matrix in the vector changes nothing, unless the bound is small
+        # against its norm: then all of them go the other way.
+        np.testing.assert_array_equal(near, found)
+        assert n == 1 or (far != found).any()
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("bound", [0.01, 0.5])
+def test_excess_of_what_is_no_number_is_none(bound, dtype, rng):
+    x = batch(rng, FAMILIES["random"], (7, 5), 40)
+    want = excess_by_svd(x, bound)
+    x[3, 2, 1], x[6, 0, 0] = np.nan, np.inf
+    found = excess_of(x, bound, dtype)
+    others = np.delete(np.arange(40), [3, 6])
+    atol = 2 * close(dtype, x[others])
+    np.testing.assert_allclose(found[others], want[others], rtol=0, atol=atol)
+    assert np.isnan(found[[3, 6]]).all()
 
 
 def in_panels(matrices, dtype):

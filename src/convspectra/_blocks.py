@@ -66,9 +66,10 @@ class TorusBlocks:
         flat = fold_back(blocks * weights, self.taps, self._rows(which))
         return to_complex(xp.real(flat)) if self.real else flat
 
-    def parts(self, first: int = 0) -> list[np.ndarray]:
-        """The numbers of all blocks from one on, in portions that fit the memory."""
-        numbers = np.arange(first, len(self.weights))
+    def parts(self, numbers: np.ndarray | None = None) -> list[np.ndarray]:
+        """The numbers of blocks, all if not given, in portions that fit the memory."""
+        if numbers is None:
+            numbers = np.arange(len(self.weights))
         return [numbers[part] for part in chunks(self.taps, len(numbers))]
 
     def kernel(self, flat: Array, weight: Array) -> Array:

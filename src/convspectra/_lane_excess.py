@@ -3,26 +3,37 @@
 With Y = U S V^H the excess is U max(S - c, 0) V^H = Y V h(S) V^H, where h(s) =
 max(1 - c / s, 0), so it takes the right singular vectors of the values above c only:
 
-1. `bidiagonalize` Y by reflections from both sides; they give V = V1 D X, where V1
-   are the reflections from the right, D phases and X the right singular vectors of a
-   real bidiagonal matrix;
-2. `diagonalize` that matrix by implicit QR with shifts, recording its rotations;
+1. reflections take Y or Y^H Y to a real bidiagonal matrix (see `_lane_reduce`); they
+   give V = V1 D X, where V1 are the reflections from the right, D phases and X the
+   right singular vectors of that matrix;
+2. `diagonalize` it by implicit QR with shifts, recording its rotations;
 3. apply the rotations (`unrotate`), the phases and the reflections (`unreflect`) to
    the unit vectors of the values above c, last one first;
 4. two products.
 
-Neither Y^H Y nor left vectors are formed: the error is a few n eps |Y| for every c.
+By Y the error is a few n eps |Y| for every c. By Y^H Y, which is faster, it grows by
+(|Y| / c)^2 at most, as values below c do not matter: this way is taken where that is
+less than 64 in every lane. Nothing but this choice depends on the other lanes.
 
 Every operation works on a vector of W matrices side by side, one per lane (16 in single
-precision, 8 in double). A block of W matrices lies in memory as rows of complex
-entries, an entry being S = 2 W numbers: W real parts, then W imaginary parts. Rows are
-padded with zeros to a multiple of four entries and there is a row of zeros below Y,
+precision, 8 in double), as `_lane_reduce` has them. Rows are padded with zeros to a
+multiple of four entries, one of them at least, and there is a row of zeros below Y,
 because loops are unrolled by four columns or two rows. The lanes never mix. They
 share the loops of step 2, each with a block of its own until all have converged.
 """
 
 import numpy as np
 
+from ._lane_reduce import (
+    bidiagonalize,
+    get,
+    inner,
+    minus,
+    put,
+    scale,
+    thresholds,
+    tridiagonalize,
+)
 from ._simd import (
     absolute,
     aligned,
@@ -40,144 +51,9 @@ from ._simd import (
 )
 
 SWEEPS = 10  # of QR at most, per column; two are usual
-
-
-@jit
-def get(a, p):
-    return load(a, p), load(a, p + lanes(a))
-
-
-@jit
-def put(a, p, x):
-    store(a, p, x[0])
-    store(a, p + lanes(a), x[1])
-
-
-@jit
-def scale(f, x):
-    return f * x[0], f * x[1]
-
-
-@jit
-def plus(a, x, y):
-    """a + x y"""
-    return a[0] + x[0] * y[0] - x[1] * y[1], a[1] + x[0] * y[1] + x[1] * y[0]
-
-
-@jit
-def minus(a, x, y):
-    """a - x y"""
-    return a[0] - x[0] * y[0] + x[1] * y[1], a[1] - x[0] * y[1] - x[1] * y[0]
-
-
-@jit
-def inner(a, x, y):
-    """a + conj(x) y"""
-    return a[0] + x[0] * y[0] + x[1] * y[1], a[1] + x[0] * y[1] - x[1] * y[0]
-
-
-@jit
-def thresholds(a):
-    """For entries at most 1: below the first a square loses digits to underflow; below
-    the second, which is still negligible, a norm may have such squares in it"""
-    info = np.finfo(a.dtype)
-    like = load(a, 0)
-    tiny, small = np.sqrt(info.tiny / info.eps), np.sqrt(info.tiny) / info.eps
-    return splat(like, tiny), splat(like, small)
-
-
-@jit
-def reflector(x, size, tiny, small):
-    """The phase u of x, and v and f such that I - f (v, y) (v, y)^H takes a column
-    (x, y) of norm `size` to (-u size, 0), or is I if that is small"""
-    zero, one = splat(size, 0), splat(size, 1)
-    top = sqrt(x[0] * x[0] + x[1] * x[1])
-    some = top - tiny
-    u = where_positive(some, x[0] / top, one), where_positive(some, x[1] / top, zero)
-    top = size + where_positive(some, top, zero)
-    return u, scale(top, u), where_positive(size - small, one / (size * top), zero)
-
-
-@jit
-def bidiagonalize(a, m, n, row, d, e, f, phase, s, t):
-    """Sets d, e to the sizes of the diagonal and of what is above, and `phase` so that
-
-        (reflections from the left) Y V1 D = (phases) (bidiagonal of d and e),
-
-    and leaves reflection k of V1, I - f[k] w^H w, in row k of a from column k + 1.
-    Both updates of a row and its share in the next s, the products of the next column
-    with the others, are made in one pass over the matrix.
-    """
-    W = lanes(a)
-    S = 2 * W
-    zero, one = splat(load(a, 0), 0), splat(load(a, 0), 1)
-    for j in range(n):
-        put(s, j * S, (zero, zero))
-    for i in range(m):
-        for j in range(n):
-            x = get(a, i * row + j * S)
-            put(s, j * S, inner(get(s, j * S), get(a, i * row), x))
-    tiny, small = thresholds(a)
-    turn = one, zero
-    for k in range(n):
-        size = sqrt(load(s, k * S))
-        store(d, k * W, size)
-        put(phase, k * S, turn)
-        if k + 1 == n:
-            store(e, k * W, zero)
-            break
-        x = get(a, k * row + k * S)
-        u, v, g = reflector(x, size, tiny, small)
-        turn = plus((zero, zero), turn, u)
-        change = v[0] - x[0], v[1] - x[1]
-        size = zero
-        for j in range(k + 1, n):
-            q = j * S
-            x = get(a, k * row + q)
-            y = scale(g, inner(get(s, q), change, x))
-            put(s, q, y)
-            x = minus(x, v, y)
-            put(a, k * row + q, x)
-            size = size + x[0] * x[0] + x[1] * x[1]
-            put(t, q, (zero, zero))
-        size = sqrt(size)
-        store(e, k * W, size)
-        w = a[k * row :]
-        u, v, g = reflector(get(w, k * S + S), size, tiny, small)
-        turn = inner((zero, zero), u, turn)
-        put(w, k * S + S, v)
-        store(f, k * W, g)
-        for i in range(k + 1, m, 2):
-            a0 = a[i * row :]
-            a1 = a0[row:]
-            v0 = get(a0, k * S)
-            v1 = get(a1, k * S)
-            g0 = zero, zero
-            g1 = zero, zero
-            for j in range(k + 1, n):
-                q = j * S
-                y, z = get(s, q), get(w, q)
-                x = minus(get(a0, q), v0, y)
-                put(a0, q, x)
-                g0 = inner(g0, z, x)
-                x = minus(get(a1, q), v1, y)
-                put(a1, q, x)
-                g1 = inner(g1, z, x)
-            g0 = scale(g, g0)
-            g1 = scale(g, g1)
-            q = k * S + S
-            v0 = minus(get(a0, q), g0, get(w, q))
-            v1 = minus(get(a1, q), g1, get(w, q))
-            for j in range(k + 1, n):
-                q = j * S
-                y = get(w, q)
-                x = minus(get(a0, q), g0, y)
-                put(a0, q, x)
-                z = inner(get(t, q), v0, x)
-                x = minus(get(a1, q), g1, y)
-                put(a1, q, x)
-                put(t, q, inner(z, v1, x))
-        s, t = t, s
+TOGETHER = 16  # sweeps whose rotations stay in the cache
+DEPTH, ROWS = 36, 24  # of factors that do; ROWS is even
+FAR = 64.0  # the norm of Y^H Y / c^2 from which on Y itself is taken
 
 
 @jit
@@ -290,98 +166,178 @@ def diagonalize(d, e, n, turns, spans):
 @jit
 def rotate(z, q, c, s, y):
     x = load(z, q)
-    store(z, q + 2 * lanes(z), s * x + c * y)
+    store(z, q + lanes(z), s * x + c * y)
     return c * x - s * y
 
 
 @jit
 def unrotate(z, row, count, n, turns, spans, sweeps):
-    """Applies the rotations of `diagonalize`, last one first, to the real parts of the
-    first `count` rows of z"""
+    """Applies the rotations of `diagonalize`, last one first, to the first `count` rows
+    of z, which are real so far: numbers of the lanes, one after the other"""
     W = lanes(z)
-    S = 2 * W
-    for j in range(0, count, 4):
-        z0 = z[j * row :]
-        z1, z2, z3 = z0[row:], z0[2 * row :], z0[3 * row :]
-        for sweep in range(sweeps - 1, -1, -1):
-            start, stop = spans[sweep]
-            q = stop * S
-            y0, y1, y2, y3 = load(z0, q), load(z1, q), load(z2, q), load(z3, q)
-            for k in range(stop - 1, start - 1, -1):
-                c, s = get(turns, (sweep * n + k) * S)
-                q = k * S
-                y0 = rotate(z0, q, c, s, y0)
-                y1 = rotate(z1, q, c, s, y1)
-                y2 = rotate(z2, q, c, s, y2)
-                y3 = rotate(z3, q, c, s, y3)
-            q = start * S
-            store(z0, q, y0)
-            store(z1, q, y1)
-            store(z2, q, y2)
-            store(z3, q, y3)
+    for after in range(sweeps, 0, -TOGETHER):
+        for j in range(0, count, 4):
+            z0 = z[j * row :]
+            z1, z2, z3 = z0[row:], z0[2 * row :], z0[3 * row :]
+            for sweep in range(after - 1, max(after - TOGETHER, 0) - 1, -1):
+                start, stop = spans[sweep]
+                q = stop * W
+                y0, y1, y2, y3 = load(z0, q), load(z1, q), load(z2, q), load(z3, q)
+                for k in range(stop - 1, start - 1, -1):
+                    c, s = get(turns, (sweep * n + k) * 2 * W)
+                    q = k * W
+                    y0 = rotate(z0, q, c, s, y0)
+                    y1 = rotate(z1, q, c, s, y1)
+                    y2 = rotate(z2, q, c, s, y2)
+                    y3 = rotate(z3, q, c, s, y3)
+                q = start * W
+                store(z0, q, y0)
+                store(z1, q, y1)
+                store(z2, q, y2)
+                store(z3, q, y3)
 
 
 @jit
-def unreflect(z, row, count, n, a, f):
-    """Applies the reflections V1 of `bidiagonalize`, last one first, to the first
-    `count` rows of z, which are conjugates of vectors"""
+def unreflect(z, row, count, n, a, f, cross):
+    """Applies the reflections V1, two at a time, last ones first, to the first `count`
+    rows of z, which are conjugates of vectors; `cross` is room for n entries"""
     W = lanes(z)
     S = 2 * W
-    zero = splat(load(z, 0), 0)
+    none = splat(load(z, 0), 0), splat(load(z, 0), 0)
+    # with a zero before it a reflection has the columns of the one before; the last of
+    # an odd number goes with none
+    pairs = range(n // 2 * 2 - 1, 0, -2)
+    store(f, (n - 1) * W, none[0])
+    for k in pairs:
+        x = none
+        put(a, k * row + k * S, x)
+        for q in range(k * S, n * S, S):
+            x = inner(x, get(a, (k - 1) * row + q), get(a, k * row + q))
+        put(cross, k * S, x)
     for j in range(0, count, 4):
         z0 = z[j * row :]
         z1, z2, z3 = z0[row:], z0[2 * row :], z0[3 * row :]
-        for k in range(n - 2, -1, -1):
-            w = a[k * row :]
-            g0, g1, g2, g3 = (zero, zero), (zero, zero), (zero, zero), (zero, zero)
-            for q in range(k * S + S, n * S, S):
-                y = get(w, q)
-                g0 = inner(g0, y, get(z0, q))
-                g1 = inner(g1, y, get(z1, q))
-                g2 = inner(g2, y, get(z2, q))
-                g3 = inner(g3, y, get(z3, q))
-            g = load(f, k * W)
+        for k in pairs:
+            w, v = a[k * row :], a[(k - 1) * row :]
+            g0, g1, g2, g3 = none, none, none, none
+            h0, h1, h2, h3 = none, none, none, none
+            for q in range(k * S, n * S, S):
+                y, u = get(w, q), get(v, q)
+                x = get(z0, q)
+                g0, h0 = inner(g0, y, x), inner(h0, u, x)
+                x = get(z1, q)
+                g1, h1 = inner(g1, y, x), inner(h1, u, x)
+                x = get(z2, q)
+                g2, h2 = inner(g2, y, x), inner(h2, u, x)
+                x = get(z3, q)
+                g3, h3 = inner(g3, y, x), inner(h3, u, x)
+            y, g, h = get(cross, k * S), load(f, k * W), load(f, k * W - W)
             g0, g1, g2, g3 = scale(g, g0), scale(g, g1), scale(g, g2), scale(g, g3)
-            for q in range(k * S + S, n * S, S):
-                y = get(w, q)
-                put(z0, q, minus(get(z0, q), y, g0))
-                put(z1, q, minus(get(z1, q), y, g1))
-                put(z2, q, minus(get(z2, q), y, g2))
-                put(z3, q, minus(get(z3, q), y, g3))
+            h0, h1 = scale(h, minus(h0, y, g0)), scale(h, minus(h1, y, g1))
+            h2, h3 = scale(h, minus(h2, y, g2)), scale(h, minus(h3, y, g3))
+            for q in range(k * S, n * S, S):
+                y, u = get(w, q), get(v, q)
+                put(z0, q, minus(minus(get(z0, q), y, g0), u, h0))
+                put(z1, q, minus(minus(get(z1, q), y, g1), u, h1))
+                put(z2, q, minus(minus(get(z2, q), y, g2), u, h2))
+                put(z3, q, minus(minus(get(z3, q), y, g3), u, h3))
 
 
 @jit
-def multiply(x, y, out, m, n, depth, row, down, right, sign):
-    """out = x y for x of m rows and `depth` columns, or conj(conj(x) y) if sign is -1;
-    the entry of y in row k and column j begins at k * down + j * right"""
+def four(a):
+    S = 2 * lanes(a)
+    return get(a, 0), get(a, S), get(a, 2 * S), get(a, 3 * S)
+
+
+@jit
+def put_four(a, x0, x1, x2, x3):
+    S = 2 * lanes(a)
+    put(a, 0, x0)
+    put(a, S, x1)
+    put(a, 2 * S, x2)
+    put(a, 3 * S, x3)
+
+
+@jit
+def multiply(x, y, out, m, n, depth, row, x_steps, y_steps, upper):
+    """out = conj(x) y for x of m rows, y of n columns and `depth` terms in each sum.
+    An entry of a factor is so many steps from the next one below, and to the right. If
+    `upper`, what is below the diagonal is left undefined."""
     W = lanes(x)
     S = 2 * W
-    zero, sign = splat(load(x, 0), 0), splat(load(x, 0), sign)
-    for j in range(0, n, 4):
-        y0 = y[j * right :]
-        y1, y2, y3 = y0[right:], y0[2 * right :], y0[3 * right :]
-        for i in range(m):
-            t0, t1, t2, t3 = (zero, zero), (zero, zero), (zero, zero), (zero, zero)
-            for k in range(depth):
-                a, b = get(x, i * row + k * S)
-                a = a, sign * b
-                t0 = plus(t0, a, get(y0, k * down))
-                t1 = plus(t1, a, get(y1, k * down))
-                t2 = plus(t2, a, get(y2, k * down))
-                t3 = plus(t3, a, get(y3, k * down))
-            p = i * row + j * S
-            put(out, p, (t0[0], sign * t0[1]))
-            put(out, p + S, (t1[0], sign * t1[1]))
-            put(out, p + 2 * S, (t2[0], sign * t2[1]))
-            put(out, p + 3 * S, (t3[0], sign * t3[1]))
+    none = splat(load(x, 0), 0), splat(load(x, 0), 0)
+    for first in range(0, max(depth, 1), DEPTH):
+        steps = min(DEPTH, depth - first)
+        for j in range(0, n, 4):
+            y0 = y[first * y_steps[0] + j * y_steps[1] :]
+            y1, y2, y3 = y0[y_steps[1] :], y0[2 * y_steps[1] :], y0[3 * y_steps[1] :]
+            for i in range(0, min(m, j + 4) if upper else m, 2):
+                x0 = x[i * x_steps[0] + first * x_steps[1] :]
+                x1 = x0[x_steps[0] :]
+                out0 = out[i * row + j * S :]
+                out1 = out0[row:]
+                s0, s1, s2, s3 = none, none, none, none
+                t0, t1, t2, t3 = none, none, none, none
+                if first:
+                    s0, s1, s2, s3 = four(out0)
+                    t0, t1, t2, t3 = four(out1)
+                for k in range(steps):
+                    a, b = get(x0, k * x_steps[1]), get(x1, k * x_steps[1])
+                    c = get(y0, k * y_steps[0])
+                    s0, t0 = inner(s0, a, c), inner(t0, b, c)
+                    c = get(y1, k * y_steps[0])
+                    s1, t1 = inner(s1, a, c), inner(t1, b, c)
+                    c = get(y2, k * y_steps[0])
+                    s2, t2 = inner(s2, a, c), inner(t2, b, c)
+                    c = get(y3, k * y_steps[0])
+                    s3, t3 = inner(s3, a, c), inner(t3, b, c)
+                put_four(out0, s0, s1, s2, s3)
+                put_four(out1, t0, t1, t2, t3)
+
+
+@jit
+def values(y, a, m, n, row, level, d, e, f, phase, s, t, turns, spans):
+    """Sets d to the singular values of Y up to signs, where they are not far below the
+    level, and all else that their vectors follow from. Returns the number of sweeps."""
+    W = lanes(y)
+    S = 2 * W
+    zero, one = splat(level, 0), splat(level, 1)
+    square = level * level
+    multiply(y, y, a, n, n, m, row, (S, row), (row, S), True)
+    near = splat(level, FAR) * square - size_of(a, n, row)
+    if highest(where_positive(near, zero, one)) > 0:
+        a[:] = y
+        bidiagonalize(a, m, n, row, d, e, f, phase, s, t)
+        return diagonalize(d, e, n, turns, spans)
+    tridiagonalize(a, n, row, square, d, e, f, phase, s, t)
+    sweeps = diagonalize(d, e, n, turns, spans)
+    for p in range(0, n * W, W):
+        x = load(d, p)
+        store(d, p, sqrt(maximum(x * x - square, zero)))
+    return sweeps
+
+
+@jit
+def size_of(a, n, row):
+    """The Frobenius norm of a Hermitian matrix, from its upper triangle"""
+    S = 2 * lanes(a)
+    total = splat(load(a, 0), 0)
+    for i in range(n):
+        x = get(a, i * row + i * S)
+        total = total + x[0] * x[0]
+        for p in range(i * row + i * S + S, i * row + n * S, S):
+            x = get(a, p)
+            square = x[0] * x[0] + x[1] * x[1]
+            total = total + square + square
+    return sqrt(total)
 
 
 @jit
 def select(d, top, bound, n, row, z, gain):
     """Sets z to the unit vectors of the values that exceed the bound, counted lane by
-    lane, and `gain` to h of the values. Returns the highest count. Instead of zeros z
-    has something negligible that keeps the rotations from underflowing, which is slow.
-    Values that are nan count, to pass on."""
+    lane, and `gain` to h of the values, times `top`. Returns the highest count. Instead
+    of zeros z has something negligible that keeps the rotations from underflowing,
+    which is slow. Values that are nan count, to pass on."""
     W = lanes(z)
     negligible = splat(load(z, 0), np.finfo(z.dtype).eps ** 3)
     number = np.zeros(W, np.int64)
@@ -391,14 +347,14 @@ def select(d, top, bound, n, row, z, gain):
     for j in range((number.max() + 3) // 4 * 4):
         store(gain, j * W, splat(negligible, 0))
         for i in range(n):
-            store(z, j * row + i * 2 * W, negligible)
+            store(z, j * row + i * W, negligible)
     for lane in range(W):
         k = 0
         for j in range(n):
             value = abs(d[j * W + lane]) * top[lane]
             if not value <= bound:
-                z[k * row + j * 2 * W + lane] = 1
-                gain[k * W + lane] = (value - bound) / value
+                z[k * row + j * W + lane] = 1
+                gain[k * W + lane] = (value - bound) / value * top[lane]
                 k += 1
     return number.max()
 
@@ -414,18 +370,17 @@ def excess(re, im, bound, start, stop):
     dtype = re.dtype.type
     W = lanes(re)
     S = 2 * W
-    wide = (n + 3) // 4 * 4
+    wide = (n + 4) // 4 * 4
     row = wide * S
     y, a, z = (
         aligned((m + 1) * row, re),
         aligned((m + 1) * row, re),
         aligned(wide * row, re),
     )
-    s, t, phase = aligned(n * S, re), aligned(n * S, re), aligned(n * S, re)
+    s, t, phase = aligned(row, re), aligned(row, re), aligned(row, re)
     d, e, f = aligned(n * W, re), aligned(n * W, re), aligned(n * W, re)
     gain, top = aligned(wide * W, re), aligned(W, re)
     turns, spans = aligned(SWEEPS * n * n * S, re), np.empty((SWEEPS * n, 2), np.int64)
-    y[:] = 0
     z[:] = 0
     zero, one = splat(load(y, 0), 0), splat(load(y, 0), 1)
     limit = splat(zero, bound)
@@ -437,35 +392,41 @@ def excess(re, im, bound, start, stop):
             for j in range(n):
                 q = (i * n + j) * number + first
                 x = load_first(re, q, w), load_first(im, q, w)
-                put(y, i * row + j * S, x)
                 size = maximum(absolute(x[1]), maximum(absolute(x[0]), size))
         # scaled so that squares neither overflow nor underflow
         small = where_positive(size - tiny, one / size, zero)
         norm = zero
-        for p in range(0, (m + 1) * row, W):
-            x = small * load(y, p)
-            store(a, p, x)
-            norm = norm + x * x
+        y[m * row :] = 0
+        for i in range(m):
+            for j in range(n):
+                q = (i * n + j) * number + first
+                x = scale(small, (load_first(re, q, w), load_first(im, q, w)))
+                put(y, i * row + j * S, x)
+                norm = norm + x[0] * x[0] + x[1] * x[1]
+            y[i * row + n * S : (i + 1) * row] = 0
+        norm = sqrt(norm)
         count = 0
-        if highest(where_positive(limit - size * sqrt(norm), zero, one)) > 0:
+        if highest(where_positive(limit - size * norm, zero, one)) > 0:
             store(top, 0, size)
-            bidiagonalize(a, m, n, row, d, e, f, phase, s, t)
-            sweeps = diagonalize(d, e, n, turns, spans)
+            level = zero - maximum(zero - limit * small, zero - norm)
+            level = where_positive(norm, level, one)
+            sweeps = values(y, a, m, n, row, level, d, e, f, phase, s, t, turns, spans)
             count = select(d, top, dtype(bound), n, row, z, gain)
             unrotate(z, row, count, n, turns, spans, sweeps)
             for j in range(count):
-                for i in range(n):
-                    p = j * row + i * S
-                    x = load(z, p)
+                for i in range(n - 1, -1, -1):
+                    x = load(z, j * row + i * W)
                     u = get(phase, i * S)
-                    put(z, p, (x * u[0], zero - x * u[1]))
-            unreflect(z, row, count, n, a, f)
-            multiply(y, z, a, m, count, n, row, S, row, -1)
-            for j in range(count):
-                x = load(gain, j * W)
-                for p in range(j * row, j * row + row, W):
-                    store(z, p, x * load(z, p))
-        multiply(a, z, y, m, n, count, row, row, S, 1)
+                    put(z, j * row + i * S, (x * u[0], zero - x * u[1]))
+            unreflect(z, row, count, n, a, f, s)
+        for i in range(0, m, ROWS):
+            rows, part = min(ROWS, m - i), y[i * row :]
+            multiply(part, z, a, rows, count, n, row, (row, S), (S, row), False)
+            for k in range(rows):
+                for j in range(count):
+                    x = get(a, k * row + j * S)
+                    put(a, k * row + j * S, scale(load(gain, j * W), x))
+            multiply(a, z, part, rows, n, count, row, (row, S), (row, S), False)
         for i in range(m):
             for j in range(n):
                 q = (i * n + j) * number + first

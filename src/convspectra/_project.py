@@ -101,18 +101,21 @@ def clip(
 
 
 def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) -> Array:
-    change, first = 0 * kernel, 0
+    change, first = 0.0, 0
+    numbers = np.arange(len(blocks.weights))
     if least:
         excess = partial(_out_of_range, least=least, most=most)
     else:
         excess = partial(_excess, most=most)
         if is_host(kernel) and blocks.real:
             first = _in_lanes(blocks, kernel.real.itemsize)
+            is_real = ~blocks.phase.imag.any(axis=1)
+            numbers = np.argsort(is_real, kind="stable")  # faster by themselves: last
     if first:
-        change = change + _excess_of_many(blocks, kernel, most, first)
-    for part in blocks.parts(first):
+        change = change + _excess_of_many(blocks, kernel, most, numbers[:first])
+    for part in blocks.parts(numbers[first:]):
         change = change + blocks.fold(_of_each(excess, blocks.of(kernel, part)), part)
-    return kernel - change / like(kernel, blocks.merged)[:, None]
+    return kernel - change * like(kernel, 1 / blocks.merged)[:, None]
 
 
 def _in_lanes(blocks: TorusBlocks, itemsize: int) -> int:
@@ -128,9 +131,9 @@ def _in_lanes(blocks: TorusBlocks, itemsize: int) -> int:
 
 
 def _excess_of_many(
-    blocks: TorusBlocks, kernel: np.ndarray, most: float, count: int
+    blocks: TorusBlocks, kernel: np.ndarray, most: float, numbers: np.ndarray
 ) -> np.ndarray:
-    """What exceeds `most` at so many frequencies, folded back: in lanes of vectors."""
+    """What exceeds `most` at these frequencies, folded back: in lanes of vectors."""
     from ._lane_excess import excess
 
     planar = PlanarTaps(replace(blocks.taps, weight=kernel))
@@ -140,7 +143,7 @@ def _excess_of_many(
 
     def some(start: int, stop: int) -> None:
         for first in range(start, stop, size):
-            part = slice(first, min(first + size, stop))
+            part = numbers[first : min(first + size, stop)]
             re, im = planar.symbol(blocks.phase[part][:, planar.columns], 1)
             tall = re.shape[0] >= re.shape[1]
             if not tall:
@@ -151,7 +154,7 @@ def _excess_of_many(
             weighted = blocks.phase[part] * blocks.weights[part, None]
             found[first] = planar.fold_back(re, im, weighted)
 
-    spread(some, count, least=size)
+    spread(some, len(numbers), least=size)
     parts = [found[first] for first in sorted(found)]  # in an order of its own
     return functools.reduce(np.add, parts)
 
@@ -164,7 +167,7 @@ def _of_each(excess: Callable[[Array], Array], y: Array) -> Array:
 
     def some(start: int, stop: int) -> None:
         for i in range(start, stop):
-            found[i] = excess(y[i])
+            found[i] = excess(y[i] if y[i].imag.any() else y[i].real)
 
     spread(some, len(y))
     return found

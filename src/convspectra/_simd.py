@@ -6,8 +6,8 @@ move one register, and the signs + - * / work on all its lanes. `load_pair` take
 registers as one vector. Where registers are shorter than 64 bytes LLVM splits vectors.
 Products and sums may become one fused instruction.
 
-Compiled code is cached next to each file that uses this one, and numba does not see
-when only this one changes: `./check` removes what is older.
+Compiled code is cached next to each file that uses this one or `_lane_reduce`, and
+numba does not see when only these change: `./check` removes what is older.
 """
 
 import operator

@@ -122,7 +122,10 @@ def phase_factors(
 @functools.lru_cache(maxsize=64)
 def _roots(n: int) -> np.ndarray:
     """The roots of unity, clockwise from 1."""
-    return np.exp(-2j * np.pi * np.arange(n) / n)
+    found = np.exp(-2j * np.pi * np.arange(n) / n)
+    if n % 2 == 0:
+        found[n // 2] = -1  # exactly, so that matrices are real that ought to be
+    return found
 
 
 def symbol(taps: Taps, phase: Array) -> Array:
