@@ -171,12 +171,10 @@ def test_few_small_matrices_are_decomposed(shape, grid, taken, calls, rng):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("grid", [(5, 7), (6, 4), None])
+@pytest.mark.parametrize("grid", [(2, 2), (6, 10), None])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 8), (9, 4), (70, 90), (200, 66)])
 def test_one_matrix_stands_for_all_frequencies(shape, stride, grid, dtype, calls, rng):
-    if grid == (5, 7) and stride == 2:
-        pytest.skip("the stride must divide the grid for there to be frequencies")
     seen = calls((_one_matrix, "matrix_at"))
     weight = kernel(rng, *shape, 1, 1, dtype=dtype)
     geometry = Geometry(grid=grid, stride=stride)
