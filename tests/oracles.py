@@ -45,6 +45,7 @@ TORUS = {
     ),
     "one-dimensional": ((3, 4, 5), {"grid": 9}),
     "three-dimensional": ((2, 2, 2, 3, 2), {"grid": (3, 2, 4), "stride": (1, 2, 1)}),
+    "transposed-one-by-one": ((3, 4, 1, 1), {"grid": 4, "transposed": True}),
     "patches": ((4, 2, 2, 2), {"grid": 6, "stride": 2, "boundary": "zeros"}),
     "one-by-one-zeros": (
         (3, 2, 1, 1),

@@ -14,6 +14,10 @@ ROUTES = [
     "grouped",
     "kernel-past-grid",
     "transposed-strided",
+    "one-by-one",
+    "stride-past-kernel",
+    "patches",
+    "transposed-one-by-one",
     "zeros",
     "reflect-strided",
     "circular-rows-repeated",
@@ -131,3 +135,12 @@ def test_the_derivative_keeps_the_dtype_of_the_weight(torch):
         operator_norm(tensor, Geometry(4)).upper.backward()
         assert tensor.grad.dtype == dtype
         assert bool(torch.all(torch.isfinite(tensor.grad)))
+
+
+@pytest.mark.parametrize("shape", [(70, 70), (66, 90), (90, 66)])
+def test_the_norm_of_a_large_matrix_has_a_derivative(shape, torch, rng):
+    weight = torch.tensor(rng.standard_normal((*shape, 1, 1)), requires_grad=True)
+    operator_norm(weight, Geometry(5)).upper.backward()
+    u, _, vh = np.linalg.svd(weight.detach().numpy()[:, :, 0, 0])
+    want = np.outer(u[:, 0], vh[0])
+    np.testing.assert_allclose(weight.grad.numpy()[:, :, 0, 0], want, atol=1e-3)

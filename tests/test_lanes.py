@@ -254,6 +254,10 @@ def test_triangles_and_what_is_read_off_them(side, dtype, rng):
     found = np.full(count, np.nan, dtype)
     definite_triangles(re, im, side, squares, found)
     np.testing.assert_array_equal(found, above)
+    # What is no number, zero or negative is not definite, nor does it harm others.
+    squares[1::3] = np.resize([np.nan, 0, -1], len(squares[1::3]))
+    definite_triangles(re, im, side, squares, found)
+    np.testing.assert_array_equal(found, np.arange(count) % 3 > 1)
 
     start = np.zeros((2, side), dtype)
     start[0] = 1 / np.sqrt(side)

@@ -55,6 +55,31 @@ def test_a_layer_that_has_no_values_in_reach(rates):
     assert small.values.seconds > 0
 
 
+def test_dilation_costs_the_norm_nothing(rates):
+    shape = weight(80, 80, 3, 3)
+    plain = plan(shape, Geometry(grid=(16, 16)))
+    dilated = plan(shape, Geometry(grid=(64, 64), dilation=4))
+    assert dilated.norm.seconds == pytest.approx(plain.norm.seconds)
+
+
+def test_large_kernels_cost_the_norm_more_where_there_are_looks(rates):
+    def norm(kernel, grid):
+        shape = weight(80, 80, kernel, kernel)
+        return plan(shape, Geometry(grid=(grid, grid))).norm.seconds
+
+    more = 4 * 80 * 80 / 1e9  # axis by axis 10 taps for 9, in each transform
+    nodes = 28 * (8 * 80**3 / 1e9 + _plan.TOUCH * 80**2)  # 41, 13 are known
+    assert norm(5, 32) == pytest.approx(norm(3, 32) + 514 * more + nodes)
+    assert norm(5, 8) == pytest.approx(norm(3, 8) + 34 * more)  # more nodes than that
+
+
+def test_one_matrix_is_one_product(rates):
+    found = plan(weight(64, 256, 1, 1), Geometry(grid=(56, 56)))
+    assert found.norm.seconds < 0.1  # without the second that it takes to begin
+    patches = plan(weight(64, 64, 2, 2), Geometry(grid=(56, 56), stride=2))
+    assert patches.norm.seconds == pytest.approx(found.norm.seconds)
+
+
 def test_no_grid_at_all(rates):
     assert plan(weight(4, 4, 3, 3), Geometry(grid=None)).values is None
 

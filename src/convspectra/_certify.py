@@ -32,11 +32,10 @@ from ._first_look import first_look
 from ._grams import Grams, GramSource
 from ._interpolate import Nodes
 from ._one_matrix import is_one_matrix, of_one_matrix
-from ._peak import NO_PROGRESS, TIGHT, UNIT, Peak, matrix_at, rounding
-from ._symbol import Taps, frequencies_of
+from ._peak import NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
+from ._symbol import Taps, common_steps, frequencies_of
 from ._values import values_at
 
-ROUGH = 1e-3  # what is asked for no closer than this is not brought closer
 FEW = 4096  # frequencies that are simply all looked at
 BOXES = 10  # that a search begins with, about, per axis, degree and number of axes
 COARSE = 4  # steps per degree at most of an axis whose points are looked at one by one
@@ -77,11 +76,12 @@ def _norm_on_torus(taps: Taps, rows: np.ndarray, *, real: bool, rtol: float) -> 
     boxes = math.prod(max(1, BOXES * len(parts) * int(d)) for d in taps.degree)
     if math.prod(map(int, parts)) <= max(FEW, boxes):
         points = frequencies_of(taps.pattern, tuple(map(int, parts)), real=real).points
-        if is_host(taps.weight) and _are_few(len(points), taps, real=real):
+        side = min(taps.block[1], taps.columns)
+        nodes = Nodes.count(taps.degree, real=real)
+        if is_host(taps.weight) and are_few(len(points), nodes, side):
             return _by_values(taps, points, parts)
         boxes = np.concatenate([points, np.ones_like(points)], axis=1)
-        rtol = rtol if rtol >= ROUGH else TIGHT
-        return _Search(taps, parts, boxes, rtol, by_values=False).run()
+        return _Search(taps, parts, boxes, tight(rtol), by_values=False).run()
     half_step = np.pi / 2 * float(np.sum(taps.degree / parts, where=_fine(taps, parts)))
     boxes = _first_boxes(taps, parts, real=real)
     return _Search(taps, parts, boxes, rtol, half_step).run()
@@ -103,17 +103,15 @@ def _slower(taps: Taps) -> tuple[Taps, np.ndarray]:
 
     Where all shifts are multiples of one number, a wave that much slower will do.
     """
-    common = np.maximum(np.gcd.reduce(taps.shifts, axis=0), 1)
+    common = common_steps(taps.shifts)
     if (common == 1).all():
         return taps, common
     pattern = replace(taps.pattern, shifts=taps.shifts // common)
     return replace(taps, pattern=pattern), common
 
 
-def _are_few(frequencies: int, taps: Taps, *, real: bool) -> bool:
+def are_few(frequencies: int, nodes: int, side: int) -> bool:
     """Whether it takes less time to decompose all matrices than to look at them."""
-    side = min(taps.block[1], taps.columns)
-    nodes = Nodes.count(taps.degree, real=real)
     return side <= DECOMPOSED and frequencies < AS_LONG * (nodes + FIXED / side**3)
 
 

@@ -51,7 +51,8 @@ class FirstLook:
                 squares[part] = sums.reshape(each).max(axis=1)
 
         spread(some, len(squares), least=source.worthwhile)
-        # What the matrices are off by, in norm, and a little more for the trace.
+        # What the matrices are off by, in norm. Two percent more pay for the trace of
+        # level - G, which may be as much as side * (level + off).
         size = math.sqrt(2 * squares.max())
         self.off = 1.02 * UNIT * nodes.terms * nodes.lebesgue * size
         # What the factors are off by, over |L| |L|^H.

@@ -29,7 +29,8 @@ class Form(Protocol):
     roundings : int
         How many there are at most on the way to a number of a Cholesky factor L.
     most : float
-        A bound of |L| |L|^H in norm, with absolute values, over the level.
+        A bound of |L| |L|^H in norm, with absolute values, over the level (and over
+        what G is off by, where that has made a number on its diagonal negative).
     """
 
     axis: int
@@ -47,7 +48,7 @@ class Form(Protocol):
         ...
 
     def bounded(self, re: np.ndarray, im: np.ndarray, levels: np.ndarray) -> np.ndarray:
-        """Where level - G has a factor L that is within the bound; overwrites G."""
+        """Where level - G has a factor L within the bound; may overwrite G."""
         ...
 
     def tops(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
@@ -111,7 +112,7 @@ class Triangles:
     def __init__(self, side: int) -> None:
         self.side, self.numbers = side, side * (side + 1) // 2
         self.roundings = 2 * side + 8
-        self.most = float(side)  # |L| |L|^H is at most its trace: side * level or less
+        self.most = float(side)  # |L| |L|^H is at most its trace, that of level - G
         panels = Panels(side).layout
         columns = [
             place + np.arange(width) * stride - first

@@ -61,7 +61,7 @@ class Look(Protocol):
         ...
 
     def below(self, re: np.ndarray, im: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        """Which matrices are certainly below these squares; overwrites them."""
+        """Which matrices are certainly below these squares; may overwrite them."""
         ...
 
 

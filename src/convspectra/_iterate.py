@@ -101,24 +101,22 @@ BASIS, RESTARTS = 24, 12
 
 def top_pair(
     apply: Callable[[Array], Array],
-    apply_adjoint: Callable[[Array], Array],
+    gram: Callable[[Array], Array],
     start: Array,
     *,
     rtol: float,
     goal: float = math.inf,
-    gram: Callable[[Array], Array] | None = None,
 ) -> Pair:
     """The top singular pair of a linear map, by restarted Lanczos from `start`.
 
-    Stops when a restart gains less than `rtol`, or the gain is as much as `goal`.
-    `gram` is the map and then its adjoint, for whom has that in one.
+    `gram` is the map and after it its adjoint. Stops when a restart gains less than
+    `rtol`, or the gain is as much as `goal`.
     """
-    both = gram or (lambda v: apply_adjoint(apply(v)))
     basis = max(3, min(BASIS, BASIS_BYTES // (16 * math.prod(start.shape))))
     x = start / length(start)
     best = Pair(0.0, x, apply(x))
     for _ in range(RESTARTS):
-        x = _lanczos(both, x, basis)
+        x = _lanczos(gram, x, basis)
         y = apply(x)
         gain = length(y)
         if gain <= best.gain:

@@ -13,7 +13,8 @@ max(1 - c / s, 0), so it takes the right singular vectors of the values above c 
 
 By Y the error is a few n eps |Y| for every c. By Y^H Y, which is faster, it grows by
 (|Y| / c)^2 at most, as values below c do not matter: this way is taken where that is
-less than 64 in every lane. Nothing but this choice depends on the other lanes.
+less than 64 in every lane, even with the Frobenius norm of Y^H Y for |Y|^2. Nothing but
+this choice depends on the other lanes.
 
 Every operation works on a vector of W matrices side by side, one per lane (16 in single
 precision, 8 in double), as `_lane_reduce` has them. Rows are padded with zeros to a
@@ -53,7 +54,7 @@ from ._simd import (
 SWEEPS = 10  # of QR at most, per column; two are usual
 TOGETHER = 16  # sweeps whose rotations stay in the cache
 DEPTH, ROWS = 36, 24  # of factors that do; ROWS is even
-FAR = 64.0  # the norm of Y^H Y / c^2 from which on Y itself is taken
+FAR = 64.0  # the Frobenius norm of Y^H Y / c^2 from which on Y itself is taken
 
 
 @jit
@@ -313,7 +314,7 @@ def values(y, a, m, n, row, level, d, e, f, phase, s, t, turns, spans):
     sweeps = diagonalize(d, e, n, turns, spans)
     for p in range(0, n * W, W):
         x = load(d, p)
-        store(d, p, sqrt(maximum(x * x - square, zero)))
+        store(d, p, sqrt(maximum(zero, x * x - square)))
     return sweeps
 
 

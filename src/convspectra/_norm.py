@@ -226,10 +226,14 @@ def _by_matrix(
 def _by_lanczos(operator: Operator, matrices: Array, rtol: float) -> Pair:
     """The top singular pair, found on the matrices, as the operator has it."""
     xp, stencil = namespace(matrices), operator.stencil
-    apply, back = partial(xp.matmul, matrices), partial(xp.matmul, adjoint(matrices))
+    apply = partial(xp.matmul, matrices)
+
+    def gram(x: Array) -> Array:
+        return xp.matmul(adjoint(matrices), apply(x))
+
     shape = (*matrices.shape[::2], 1)
     start = like(matrices, np.random.default_rng(0).standard_normal(shape))
-    found = top_pair(apply, back, start, rtol=rtol).x
+    found = top_pair(apply, gram, start, rtol=rtol).x
     image = xp.reshape(found, (stencil.groups, stencil.into, *stencil.columns))
     return stretched(operator, image)
 

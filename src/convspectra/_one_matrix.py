@@ -1,4 +1,8 @@
-"""The norm where all frequencies have the same real matrix, as with a 1x1 kernel."""
+"""The norm where all frequencies have the same real matrix.
+
+That is so with a 1x1 kernel, and with patches side by side: no tap reaches from one to
+the next.
+"""
 
 from functools import partial
 
@@ -6,7 +10,7 @@ import numpy as np
 
 from ._array import Array, are_definite, is_host, like
 from ._iterate import top_pair
-from ._peak import NO_PROGRESS, TIGHT, UNIT, Peak, matrix_at, rounding
+from ._peak import NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
 from ._symbol import Taps
 
 SMALL = 64  # the side of matrices that are decomposed in less time than Lanczos takes
@@ -14,9 +18,8 @@ SMALL = 64  # the side of matrices that are decomposed in less time than Lanczos
 
 def is_one_matrix(taps: Taps) -> bool:
     """Whether all frequencies have the same matrix, a real one, and no groups."""
-    weight = taps.weight
-    same = not taps.degree.any() and not taps.shifts.any() and taps.block[0] == 1
-    return bool(same and is_host(weight) and not weight.imag.any())
+    same = not taps.shifts.any() and taps.block[0] == 1
+    return bool(same and is_host(taps.weight) and not taps.weight.imag.any())
 
 
 def of_one_matrix(taps: Taps, rtol: float) -> Peak:
@@ -30,10 +33,11 @@ def of_one_matrix(taps: Taps, rtol: float) -> Peak:
     gram = short @ short.T
     relative, absolute = rounding(taps, UNIT)
 
-    def peak(x: np.ndarray, rtol: float) -> Peak | None:
+    def certified(x: np.ndarray, near: float) -> Peak | None:
+        """The gain of a unit vector, if no other's is larger by more than `near`."""
         other = x @ short
         norm = float(np.linalg.norm(other))
-        level = norm * (1 + max(0.75 * rtol, 4 * relative)) + absolute
+        level = norm * (1 + max(0.75 * near, 4 * relative)) + absolute
         away = level * level * np.eye(len(gram)) - gram
         if level and not are_definite(away[None]).all():
             return None
@@ -48,13 +52,12 @@ def of_one_matrix(taps: Taps, rtol: float) -> Peak:
             right=like(taps.weight, right),
         )
 
-    best = None
+    best, near = None, tight(rtol)
     if len(gram) > SMALL:
         start = np.random.default_rng(0).standard_normal(len(gram))
-        there, back, both = (partial(np.matmul, x) for x in (short.T, short, gram))
-        x = top_pair(there, back, start, rtol=rtol / 10, gram=both).x
-        best = peak(x, TIGHT) or peak(x, rtol)
-    best = best or peak(np.linalg.eigh(gram)[1][:, -1], TIGHT)
+        apply, twice = partial(np.matmul, short.T), partial(np.matmul, gram)
+        best = certified(top_pair(apply, twice, start, rtol=near / 10).x, near)
+    best = best or certified(np.linalg.eigh(gram)[1][:, -1], near)
     if best is None:
         raise ArithmeticError(NO_PROGRESS)
     return best

@@ -9,6 +9,7 @@ from ._array import Array, namespace, to_numpy
 from ._symbol import Taps, phase_like, symbol
 
 TIGHT = 1e-9  # as close as ends are brought where that costs nothing
+ROUGH = 1e-3  # what is asked for no closer than this is not brought closer
 UNIT = float(np.finfo(np.float64).eps) / 2
 NO_PROGRESS = (
     "The eigenvalue and the Cholesky factor of a matrix must agree, and do not: LAPACK "
@@ -26,6 +27,11 @@ class Peak:
     group: int
     left: Array  # (out,), a unit vector: H right = norm * left
     right: Array  # (columns,), a unit vector
+
+
+def tight(rtol: float) -> float:
+    """How close ends are to be brought where that costs next to nothing."""
+    return rtol if rtol >= ROUGH else min(rtol, TIGHT)
 
 
 def rounding(taps: Taps, unit: float) -> tuple[float, float]:

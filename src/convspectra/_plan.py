@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ._array import Array, dtype_name
-from ._certify import BOXES, FEW
+from ._certify import BOXES, FEW, are_few
 from ._dense import DENSE_LIMIT, matrix_entries, matrix_shape
 from ._geometry import Geometry
 from ._interpolate import Nodes
@@ -17,7 +17,13 @@ from ._norm import method_of, operator_norm
 from ._project import clip, stand_in
 from ._spectrum import singular_values
 from ._stencil import Stencil, embedding, stencil_of
-from ._symbol import SEPARABLE, WORKING_SET, frequencies_of, pattern_of
+from ._symbol import (
+    SEPARABLE,
+    WORKING_SET,
+    common_steps,
+    frequencies_of,
+    pattern_of,
+)
 
 CALIBRATION = {1: (16, 96), 2: (8, 64), 16: (8, 40), 64: (16, 32), 192: (8, 14)}
 # channels of 3x3 kernels: two grids, whose difference tells what a matrix costs
@@ -31,7 +37,8 @@ SPARE = 2**25  # bytes of what is always there: threads, their blocks, small arr
 JOBS: dict[str, Callable[[Array, Geometry], object]] = {
     "values": singular_values,
     "norm": operator_norm,
-    "clip": lambda weight, geometry: clip(weight, geometry, 1.0),
+    # At half of the norm, about.
+    "clip": lambda weight, geometry: clip(weight, geometry, 3 * len(weight) ** 0.5),
 }
 
 
@@ -94,7 +101,7 @@ def _norm(stencil: Stencil) -> Cost:
     if method == "matrix":
         return _plus(_of_matrix(stencil, products=1), _lanczos(stencil))
     torus = embedding(stencil)[0]
-    one = torus.taps == torus.groups == 1
+    one = torus.groups == 1 and not pattern_of(torus).shifts.any()
     cost = _of_one_matrix(torus) if one else _on_torus("norm", torus, double=True)
     return _plus(cost, _lanczos(stencil)) if method == "embedding" else cost
 
@@ -103,7 +110,8 @@ def _on_torus(job: str, torus: Stencil, *, double: bool) -> Cost:
     """Of a job on the matrices of all frequencies that it looks at."""
     out, columns = torus.out, torus.into * math.prod(torus.stride)
     side, other = sorted((out, columns))
-    matrices = _looked_at(job, torus) * torus.groups
+    count = _looked_at(job, torus)
+    matrices = count * torus.groups
     single = not double and job != "norm"
     fixed, each = _measured_at(job, side)
     if job != "norm":
@@ -113,7 +121,9 @@ def _on_torus(job: str, torus: Stencil, *, double: bool) -> Cost:
     each += 4 * side * other * max(taps - TAPS, 0) / _product_rate()
     if job == "norm":
         fixed *= ROUNDS if _is_searched(torus) else 1
-        fixed += max(_nodes(torus) - NODES, 0) * _of_a_node(side, other)
+        nodes = Nodes.count(_slower(torus)[0], real=True)
+        if nodes < count and not are_few(count, nodes, side):
+            fixed += max(nodes - NODES, 0) * _of_a_node(side, other)
     number = 4 if single else 8
     kernel = torus.groups * out * torus.into * torus.taps
     memory = 10 * number * kernel + SPARE
@@ -123,18 +133,14 @@ def _on_torus(job: str, torus: Stencil, *, double: bool) -> Cost:
     return Cost(fixed + matrices * each, memory)
 
 
-def _nodes(torus: Stencil) -> int:
-    """Frequencies at which a norm's Gram matrices are made, for all the others."""
-    return Nodes.count(pattern_of(torus).shifts.max(axis=0), real=True)
-
-
 def _of_a_node(side: int, other: int) -> float:
+    """Seconds for a Gram matrix from which those of all frequencies are made."""
     return 8 * side * side * other / _product_rate() + TOUCH * side * other
 
 
 def _of_one_matrix(torus: Stencil) -> Cost:
     """Of the norm of a 1x1 kernel: one product, and its numbers are touched a lot."""
-    side, other = sorted((torus.out, torus.into))
+    side, other = sorted((torus.out, torus.into * torus.taps))
     steps = 2 * side * side * other
     seconds = STEP + steps / _product_rate() + TOUCH * side * other
     return Cost(seconds, 8 * (6 * side * other + 4 * side * side) + SPARE)
@@ -144,20 +150,36 @@ def _looked_at(job: str, torus: Stencil) -> int:
     """Frequencies whose matrices are made."""
     if torus.axes is None:
         return LOOKS * _boxes(torus)
-    kept = len(frequencies_of(pattern_of(torus), torus.rows, real=True))
-    searched = job == "norm" and _is_searched(torus)
-    return min(kept, LOOKS * _boxes(torus)) if searched else kept
+    if job != "norm":
+        return len(frequencies_of(pattern_of(torus), torus.rows, real=True))
+    degrees, rows = _slower(torus)
+    parts = [int(n) if d else 1 for n, d in zip(rows, degrees)]
+    own = math.prod(2 - n % 2 for n in parts if n > 1)  # that are their own conjugates
+    every = (math.prod(parts) + own) // 2
+    return min(every, LOOKS * _boxes(torus)) if _is_searched(torus) else every
 
 
 def _is_searched(torus: Stencil) -> bool:
     """Whether the norm does not look at all frequencies."""
-    return torus.axes is None or math.prod(torus.rows) > max(FEW, _boxes(torus))
+    if torus.axes is None:
+        return True
+    return math.prod(map(int, _slower(torus)[1])) > max(FEW, _boxes(torus))
 
 
 def _boxes(torus: Stencil) -> int:
     """What a search begins with, about."""
-    degrees = pattern_of(torus).shifts.max(axis=0)
+    degrees = _slower(torus)[0]
     return math.prod(max(1, BOXES * len(degrees) * int(d)) for d in degrees)
+
+
+def _slower(torus: Stencil) -> tuple[np.ndarray, np.ndarray]:
+    """Degrees and rows of the norm, for which dilated taps are closer together."""
+    shifts = pattern_of(torus).shifts
+    common = common_steps(shifts)
+    degrees = (shifts // common).max(axis=0)
+    if torus.axes is None:
+        return degrees, np.zeros_like(degrees)
+    return degrees, torus.rows // np.gcd(common, torus.rows)
 
 
 def _of_matrix(stencil: Stencil, *, products: int) -> Cost:

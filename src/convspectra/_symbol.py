@@ -96,6 +96,11 @@ def taps_of(weight: Array, stencil: Stencil) -> Taps:
     )
 
 
+def common_steps(shifts: np.ndarray) -> np.ndarray:
+    """What all shifts are multiples of, on each axis."""
+    return np.maximum(np.gcd.reduce(shifts, axis=0), 1)
+
+
 def phase_factors(
     shifts: np.ndarray, frequencies: np.ndarray, parts: np.ndarray
 ) -> np.ndarray:

@@ -131,8 +131,11 @@ def attained(
     if start is not None:  # a little noise, so that nothing is out of reach
         noise = 1e-2 * noise + start / (np.linalg.norm(start) or 1.0)
     image = like(operator.taps, noise)
-    there, back = operator.apply, operator.apply_adjoint
-    return top_pair(there, back, image, rtol=rtol, goal=goal)
+
+    def gram(x: Array) -> Array:
+        return operator.apply_adjoint(operator.apply(x))
+
+    return top_pair(operator.apply, gram, image, rtol=rtol, goal=goal)
 
 
 def attained_near(

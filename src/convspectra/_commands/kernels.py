@@ -6,10 +6,10 @@ from typing import Any
 
 from .. import baselines
 from .._array import Array, to_numpy
-from .._certify import TIGHT
 from .._files import check_target, write_npz
 from .._layer import Layer
 from .._norm import operator_norm
+from .._peak import TIGHT
 from .._project import clip, project
 from .._render import CHANGE, COMPARISON, NORM, PROJECTION, VALUES, names, say
 from .._report import STAND_IN, LayerSpectrum, layer_spectrum
