@@ -195,6 +195,16 @@ def in_panels(matrices, dtype):
     return *planes, panels, rows
 
 
+def grams_and_levels(count, side, dtype, rng):
+    """Gram matrices, their top eigenvalues, and levels of which some are above."""
+    x = rng.standard_normal((count, side, side + 2, 2)) @ [1, 1j]
+    grams = x @ x.conj().swapaxes(1, 2)
+    top = np.linalg.eigvalsh(grams)[:, -1]
+    above = np.arange(count) % 3 > 0
+    near = 20 * np.finfo(dtype).eps * side
+    return grams, top, above, (top * np.where(above, 1 + near, 1 - near)).astype(dtype)
+
+
 def from_panels(re, im, side):
     found = np.zeros((len(re), side, side), complex)
     for first, width, place, stride in layout(side)[0]:
@@ -208,12 +218,7 @@ def from_panels(re, im, side):
 @pytest.mark.parametrize("side", [1, 2, 15, 16, 17, 31, 33, 48, 64, 65, 100, 129])
 def test_panels_and_what_is_read_off_them(side, dtype, rng):
     count, eps = 7, np.finfo(dtype).eps
-    x = rng.standard_normal((count, side, side + 2, 2)) @ [1, 1j]
-    grams = x @ x.conj().swapaxes(1, 2)
-    top = np.linalg.eigvalsh(grams)[:, -1]
-    above = np.arange(count) % 3 > 0
-    near = 20 * eps * side
-    squares = (top * np.where(above, 1 + near, 1 - near)).astype(dtype)
+    grams, top, above, squares = grams_and_levels(count, side, dtype, rng)
     re, im, panels, rows = in_panels(grams, dtype)
     sizes = np.empty(count, dtype)
     definite_panels(re, im, panels, rows, squares, sizes)
@@ -243,12 +248,7 @@ def test_panels_and_what_is_read_off_them(side, dtype, rng):
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 5, 6, 17, 31, 64])
 def test_triangles_and_what_is_read_off_them(side, dtype, rng):
     count, eps = 37, np.finfo(dtype).eps  # neither one vector nor whole ones
-    x = rng.standard_normal((count, side, side + 2, 2)) @ [1, 1j]
-    grams = x @ x.conj().swapaxes(1, 2)
-    top = np.linalg.eigvalsh(grams)[:, -1]
-    above = np.arange(count) % 3 > 0
-    near = 20 * eps * side
-    squares = (top * np.where(above, 1 + near, 1 - near)).astype(dtype)
+    grams, top, above, squares = grams_and_levels(count, side, dtype, rng)
     triangles = grams[:, *np.tril_indices(side)].T
     re, im = (np.ascontiguousarray(x, dtype) for x in (triangles.real, triangles.imag))
     found = np.full(count, np.nan, dtype)
