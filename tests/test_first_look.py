@@ -7,6 +7,7 @@ import pytest
 
 from convspectra import Geometry, _first_look, _grams, _interpolate
 from convspectra._first_look import first_look
+from convspectra._forms import Panels
 from convspectra._grams import Grams, GramSource
 from convspectra._interpolate import Interpolation, Nodes
 from convspectra._planes import Planes
@@ -92,11 +93,14 @@ def test_planes_are_the_symbol(case, dtype, transposed, rng):
     taps, points, parts = layer(rng, case, dtype)
     want = symbol(taps, phase_factors(taps.shifts, points, parts))
     want = want.reshape(-1, *want.shape[2:])
-    want = want.swapaxes(1, 2) if transposed else want
-    groups, seen = taps.block[0], 0
-    for part, re, im in Planes(taps, transposed=transposed).at(points, parts, 5):
-        rows = slice(part.start * groups, part.stop * groups)
-        np.testing.assert_allclose(re + 1j * im, want[rows], atol=1e-12)
+    want = want if transposed else want.swapaxes(1, 2)  # column by column
+    groups, rows, seen = taps.block[0], want.shape[2], 0
+    planes = Planes(taps, transposed=transposed, room=rows + 3)
+    for part, re, im in planes.at(points, parts):
+        here = slice(part.start * groups, part.stop * groups)
+        np.testing.assert_allclose((re + 1j * im)[..., :rows], want[here], atol=1e-12)
+        assert not re[..., rows:].any()
+        assert not im[..., rows:].any()
         seen += part.stop - part.start
     assert seen == len(points)
 
@@ -181,3 +185,26 @@ def test_nothing_is_below_what_rounding_may_be(side):
         squares = np.full(9, part * look.off / look.scale)
         assert not grams.below_at_first_look(every, squares).any()
     assert grams.below_at_first_look(every, np.full(9, 1.01)).all()
+
+
+@pytest.mark.parametrize("gap", [0, 1e-8, 1e-3, 1])
+@pytest.mark.parametrize("side", [1, 2, 17, 40, 65, 200])
+def test_lanczos_finds_the_vector_of_the_top(side, gap, rng):
+    values = rng.random(side)
+    values[:2] = [1, 1 - gap][:side]
+    basis = np.linalg.qr(rng.standard_normal((side, side, 2)) @ [1, 1j])[0]
+    matrix = basis * np.sqrt(values)
+    form = Panels(side)
+    columns = np.zeros((2, 1, side, form.column))
+    columns[:, 0, :, :side] = matrix.real.T, matrix.imag.T
+    gram = np.empty((2, 1, form.numbers))
+    form.set_products(*columns, gram)
+    vector = form.top_vector(*gram[:, 0])
+    gain = np.linalg.norm(matrix.conj().T @ vector) / np.linalg.norm(vector)
+    assert 1 - 1e-8 <= gain**2 <= 1 + 1e-12
+
+
+def test_any_vector_is_on_top_of_nothing():
+    form = Panels(20)
+    vector = form.top_vector(*np.zeros((2, form.numbers)))
+    assert np.linalg.norm(vector) == pytest.approx(1)

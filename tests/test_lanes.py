@@ -6,10 +6,12 @@ import pytest
 from convspectra._lane_excess import excess
 from convspectra._lane_panels import (
     definite_panels,
+    gram_panels,
     lanczos_panels,
     layout,
     top_eigenvalues,
 )
+from convspectra._lane_sums import weighted_sums
 from convspectra._lane_triangles import definite_triangles, top_triangles
 from convspectra._lane_values import bisect, values_of_large, values_of_many
 
@@ -234,14 +236,51 @@ def test_panels_and_what_is_read_off_them(side, dtype, rng):
     np.testing.assert_allclose(sizes[above], sums, rtol=100 * side * eps)
 
     re, im, panels, rows = in_panels(grams, dtype)
-    start = np.zeros((2, rows), dtype)
-    start[0, :side] = 1 / np.sqrt(side)
-    diagonal, beside = np.empty((2, count, min(16, side)), dtype)
-    lanczos_panels(re, im, panels, start, diagonal, beside)
+    steps = min(16, side)
+    basis = np.zeros((steps + 1, 2 * rows), dtype)
+    basis[0, :side] = 1 / np.sqrt(side)
+    diagonal, beside = np.empty((2, count, steps), dtype)
+    lanczos_panels(re, im, panels, basis, diagonal, beside)
+    of_last = basis[:-1, :side] + 1j * basis[:-1, rows : rows + side]
+    image = of_last.conj() @ grams[-1] @ of_last.T
+    atol = 20 * eps * side * top[-1]
+    np.testing.assert_allclose(np.diag(image), diagonal[-1], atol=atol)
     estimates = np.empty(count, dtype)
     top_eigenvalues(diagonal, beside, estimates)
     assert (estimates <= top * (1 + 100 * eps)).all()
     assert (estimates >= 0.9 * top).all()
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("columns", [1, 31, 32, 70])
+@pytest.mark.parametrize("side", [1, 2, 15, 16, 17, 33, 64, 65, 129])
+def test_products_of_matrices_with_their_adjoints(side, columns, dtype, rng):
+    panels, numbers, rows = layout(side)
+    parts = np.zeros((2, 3, columns, rows + 5), dtype)
+    parts[..., :side] = rng.standard_normal((2, 3, columns, side))
+    re, im = np.full((2, 3, numbers), np.nan, dtype)
+    gram_panels(*parts, panels, rows, re, im)
+    matrices = (parts[0] + 1j * parts[1])[..., :side].swapaxes(1, 2)
+    want = np.tril(matrices @ matrices.conj().swapaxes(1, 2))
+    atol = 20 * columns * np.finfo(dtype).eps
+    found = from_panels(re, im, side)
+    np.testing.assert_allclose(np.tril(found), want, atol=atol)
+    # All that fills up is zero.
+    assert np.count_nonzero(re) == np.count_nonzero(found.real)
+    assert np.count_nonzero(im) == np.count_nonzero(found.imag)
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("terms", [1, 9, 22])
+@pytest.mark.parametrize("count", [1, 3, 4, 7, 9])
+def test_weighted_sums(count, terms, dtype, rng):
+    weights = rng.standard_normal((count, terms)).astype(dtype)
+    arrays = rng.standard_normal((terms, 16 * 67 + 5)).astype(dtype)
+    out = np.full((count, 16 * 67 + 5), np.nan, dtype)
+    weighted_sums(weights, arrays, out)
+    np.testing.assert_allclose(
+        out, weights @ arrays, atol=20 * terms * np.finfo(dtype).eps
+    )
 
 
 @pytest.mark.parametrize("dtype", REAL)

@@ -131,7 +131,7 @@ def test_chunks_change_nothing(monkeypatch, rng):
     weight, geometry = make("plain", rng)
     want = operator_norm(weight, geometry, rtol=1e-9)
     monkeypatch.setattr(convspectra._symbol, "WORKING_SET", 1)
-    monkeypatch.setattr(convspectra._grams, "BATCH", 1)
+    monkeypatch.setattr(convspectra._planes, "AT_ONCE", 1)
     found = operator_norm(weight, geometry, rtol=1e-9)
     assert found.upper == pytest.approx(want.upper, rel=1e-9)
 

@@ -113,11 +113,19 @@ def normalized(x: Array) -> tuple[Array, float]:
 
     Squares of what follows from it neither overflow nor vanish.
     """
-    xp, double = namespace(x), to_double(x)
-    parts = (xp.real(double), xp.imag(double)) if is_complex(x) else (double,)
-    largest = max(float(xp.max(xp.abs(part))) for part in parts) or 1.0
+    xp = namespace(x)
+    parts = (xp.real(x), xp.imag(x)) if is_complex(x) else (x,)
+    largest = max(float(xp.max(part)) for part in parts)
+    largest = max(largest, *(-float(xp.min(part)) for part in parts)) or 1.0
     scale = 2.0 ** min(max(round(math.log2(largest)), -1000), 1000)
-    return double * (1 / scale), scale
+    return to_double(x) * (1 / scale), scale
+
+
+def length(x: Array) -> float:
+    """The root of the sum of all squares."""
+    xp = namespace(x)
+    flat = xp.reshape(x, (-1,))
+    return math.sqrt(complex(xp.vecdot(flat, flat)).real)
 
 
 def like(x: Array, values: np.ndarray) -> Array:

@@ -27,8 +27,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ._array import adjoint, eigh, is_host, like
+from ._array import Array, adjoint, eigh, is_host, like
 from ._first_look import first_look
+from ._forms import Panels
 from ._grams import Grams, GramSource
 from ._interpolate import Nodes
 from ._one_matrix import is_one_matrix, of_one_matrix
@@ -44,9 +45,6 @@ TURN = 2**40  # parts of a turn on the continuous torus
 DECOMPOSED = 64  # the side of matrices that are decomposed if there are few: looks take
 AS_LONG, FIXED = 7, 2**20  # as long as AS_LONG * (nodes + FIXED / side**3) of these
 FEW_CHANNELS = 32  # the side of those that are better decomposed in a search
-SMALL = 40  # the side of matrices that are decomposed in next to no time
-NEAR = 1e-2  # how far from an eigenvalue a matrix is inverted
-POWERS = 24  # of the inverse
 CLOSE = 0.1  # the delta of boxes that are nearly points
 CLEARLY = 1e-5  # by which an estimate in single precision is above
 FIRST = 16  # frequencies, and more if there are many, that set a level for the others
@@ -117,25 +115,35 @@ def are_few(frequencies: int, nodes: int, side: int) -> bool:
 
 def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
     """The largest value there is: by single precision, then of what may be largest."""
-    for dtype in (np.complex64, np.complex128):
-        relative, absolute = rounding(taps, float(np.finfo(dtype).eps) / 2)
-        rounded = replace(taps, weight=taps.weight.astype(dtype))
-        tops = values_at(rounded, points, parts)[..., 0].astype(np.float64)
-        top = float(tops.max())
-        least = (top - absolute) * (1 - relative)
-        loud = np.any((tops + absolute) * (1 + relative) >= least, axis=1)
-        points, tops = points[loud], tops[loud]
+    tops, loud = _tops(taps, points, parts, np.complex64)
+    others = np.count_nonzero(loud) > 1
+    if others:
+        points = points[loud.any(axis=1)]
+        tops, _ = _tops(taps, points, parts, np.complex128)
     number, group = np.unravel_index(np.argmax(tops), tops.shape)
     matrix = matrix_at(taps, points[number], int(group), parts)
-    left, right, norm = _top_vectors(matrix, top, exact=True)
+    left, right, norm = _top_vectors(matrix, exact=True)
+    relative, absolute = rounding(taps, UNIT)
+    most = max(norm, float(tops.max())) if others else norm
     return Peak(
         lower=max(norm * (1 - relative) - absolute, 0.0),
-        upper=top * (1 + relative) + absolute,
+        upper=most * (1 + relative) + absolute,
         turns=points[number] / parts,
         group=int(group),
         left=left,
         right=right,
     )
+
+
+def _tops(
+    taps: Taps, points: np.ndarray, parts: np.ndarray, dtype: type
+) -> tuple[np.ndarray, np.ndarray]:
+    """The norms (points, groups) in this precision, and which may be the largest."""
+    relative, absolute = rounding(taps, float(np.finfo(dtype).eps) / 2)
+    rounded = replace(taps, weight=taps.weight.astype(dtype))
+    tops = values_at(rounded, points, parts)[..., 0].astype(np.float64)
+    least = (float(tops.max()) - absolute) * (1 - relative)
+    return tops, (tops + absolute) * (1 + relative) >= least
 
 
 class _Search:
@@ -197,21 +205,20 @@ class _Search:
         delta = np.repeat(_deltas(boxes, self.taps, self.parts), self.groups)
         if self.by_values:
             norms = values_at(self.taps, centers, self.parts)[..., 0].ravel()
-            loudest, norm = _loudest(np.arange(len(norms)), norms)
-            self._rise_to(centers, loudest, norm, exact=True)
+            self._rise_to(centers, int(np.argmax(norms)), exact=True)
             above = np.flatnonzero(norms > np.sqrt(self._squares(delta)))
             return boxes[np.unique(above // self.groups)]
         grams = Grams(self.grams, self.first_look, centers, self.parts)
         above = self._above(grams, centers, np.arange(len(delta)), delta)
         points, wide = above[delta[above] == 0], above[delta[above] > 0]
         while len(points):  # the level has to reach them
-            self._rise(centers, *_loudest(points, grams.estimates(points)))
+            self._rise(centers, _loudest(points, grams.estimates(points)))
             points = self._above(grams, centers, points, delta)
         # Where a center is above the level no box around it would ever be below.
         close = wide[delta[wide] < CLOSE]
         high = self._above(grams, centers, close, np.zeros_like(delta))
         if len(high):
-            self._rise(centers, *_loudest(high, grams.estimates(high, exactly=True)))
+            self._rise(centers, _loudest(high, grams.estimates(high, exactly=True)))
         return boxes[np.unique(wide // self.groups)]
 
     def _above(
@@ -249,29 +256,26 @@ class _Search:
 
         That may be wrong, if frequencies that are not on the grid are much louder.
         """
-        loudest, gain = _loudest(which, gains)
-        if gain <= self.level * (1 + CLEARLY):
+        if gains.max() <= self.level * (1 + CLEARLY):
             return False
         before = self.lower
-        self._rise_to(centers, loudest, gain, exact=False)
+        self._rise_to(centers, _loudest(which, gains), exact=False)
         return self.lower > before
 
-    def _rise(self, centers: np.ndarray, loudest: int, gain: float) -> None:
+    def _rise(self, centers: np.ndarray, loudest: int) -> None:
         """Rise to one matrix, whose norm is certainly above the level."""
         before = self.lower
-        self._rise_to(centers, loudest, gain, exact=False)
+        self._rise_to(centers, loudest, exact=False)
         if not self.lower > before:
-            self._rise_to(centers, loudest, gain, exact=True)
+            self._rise_to(centers, loudest, exact=True)
         if not self.lower > before:
             raise ArithmeticError(NO_PROGRESS)
 
-    def _rise_to(
-        self, centers: np.ndarray, loudest: int, gain: float, *, exact: bool
-    ) -> None:
-        """Raise both ends to the norm of one matrix, about `gain`, if that is more."""
+    def _rise_to(self, centers: np.ndarray, loudest: int, *, exact: bool) -> None:
+        """Raise both ends to the norm of one matrix, if that is more."""
         number, group = divmod(loudest, self.groups)
         matrix = matrix_at(self.taps, centers[number], group, self.parts)
-        left, right, norm = _top_vectors(matrix, max(gain, self.level), exact=exact)
+        left, right, norm = _top_vectors(matrix, exact=exact)
         if norm > self.lower:
             self.lower = norm
             self.level = max(self.level, norm * (1 + self.slack))
@@ -288,9 +292,8 @@ class _Search:
         return (self.level * np.where(delta > 0, least, 1.0)) ** 2
 
 
-def _loudest(which: np.ndarray, gains: np.ndarray) -> tuple[int, float]:
-    number = int(np.argmax(gains))
-    return int(which[number]), float(gains[number])
+def _loudest(which: np.ndarray, gains: np.ndarray) -> int:
+    return int(which[np.argmax(gains)])
 
 
 def _fine(taps: Taps, parts: np.ndarray) -> np.ndarray:
@@ -341,42 +344,28 @@ def _split(boxes: np.ndarray, taps: Taps, parts: np.ndarray) -> np.ndarray:
 
 
 def _top_vectors(
-    matrix: np.ndarray, gain: float, *, exact: bool
+    matrix: np.ndarray, *, exact: bool
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Unit left and right top singular vectors of a matrix, and its gain on them.
 
-    If not exact they may be those of another large value than the largest; `gain` says
-    from below what that is about.
+    If not exact they may be those of another large value than the largest.
     """
     wide = matrix.shape[0] <= matrix.shape[1]
-    tall = adjoint(matrix) if wide else matrix
-    if exact or tall.shape[1] <= SMALL:
-        vector = eigh(adjoint(tall) @ tall)[1][:, -1]
-    else:
-        vector = _eigenvector_near(tall, gain * gain * (1 + NEAR))
-    other = tall @ vector
+    short = matrix if wide else adjoint(matrix)
+    vector = eigh(short @ adjoint(short))[1][:, -1] if exact else _by_lanczos(short)
+    other = adjoint(short) @ vector
     size, gain = float(np.linalg.norm(vector)), float(np.linalg.norm(other))
     vector, other = vector / size, other / (gain or 1.0)
     left, right = (vector, other) if wide else (other, vector)
     return left, right, gain / size
 
 
-def _eigenvector_near(tall: np.ndarray, shift: float) -> np.ndarray:
-    """The eigenvector of tall^H tall whose eigenvalue is next to `shift`.
-
-    By powers of an inverse. Single precision will do: the square of what is wrong with
-    a vector is wrong with its eigenvalue.
-    """
-    rough = (tall / math.sqrt(shift)).astype(np.complex64)
-    gram = adjoint(rough) @ rough
-    side = len(gram)
-    away = np.eye(side, dtype=np.float32) - gram
-    vector = np.random.default_rng(0).standard_normal(side).astype(np.complex64)
-    try:
-        inverse = np.linalg.inv(away)
-    except np.linalg.LinAlgError:  # an eigenvalue: any vector is a beginning
-        return vector.astype(tall.dtype)
-    for _ in range(POWERS):
-        vector = inverse @ vector
-        vector /= np.linalg.norm(vector)
-    return vector.astype(tall.dtype)
+def _by_lanczos(short: Array) -> np.ndarray:
+    """The top eigenvector of short short^H."""
+    side, columns = short.shape
+    form = Panels(side)
+    parts = np.zeros((2, 1, columns, form.column))
+    parts[:, 0, :, :side] = short.real.T, short.imag.T
+    gram = np.empty((2, 1, form.numbers))
+    form.set_products(parts[0], parts[1], gram)
+    return form.top_vector(*gram[:, 0])

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ._array import length
 from ._forms import SIDE_BY_SIDE, Form, Panels, Triangles
 from ._grams import GramSource, Maker, Some
 from ._interpolate import Interpolation, Nodes
@@ -22,7 +23,8 @@ from ._threads import spread
 
 UNIT = float(np.finfo(np.float32).eps) / 2
 CACHED, ROOM = 2**18, 2**22  # numbers that a thread had best in hand, and at most
-LEAST = 32  # frequencies for which a sum over the nodes is worth a call
+LEAST = 8  # frequencies for which a sum over the nodes is worth a call
+PRODUCT = 4  # factorizations that take as long as a product of matrices, about
 KNOWN = 2**28  # bytes that may be known at the nodes
 
 
@@ -37,7 +39,7 @@ class FirstLook:
             nodes, self.numbers, frequencies_last=self.form.axis == 1
         )
         # Near 1, so that nothing leaves the range of single precision.
-        size = float(np.linalg.norm(source.taps.weight))
+        size = length(source.taps.weight)
         self.scale = source.groups * side / (size * size or 1.0)
         squares = np.zeros(len(nodes.frequencies))  # of the norms of lower triangles
         maker = source.maker(nodes.frequencies, nodes.parts)
@@ -50,7 +52,7 @@ class FirstLook:
                 sums = np.vecdot(re, re) + np.vecdot(im, im)
                 squares[part] = sums.reshape(each).max(axis=1)
 
-        spread(some, len(squares), least=source.worthwhile)
+        spread(some, len(squares), least=-(-source.worthwhile // PRODUCT))
         # What the matrices are off by, in norm. Two percent more pay for the trace of
         # level - G, which may be as much as side * (level + off).
         size = math.sqrt(2 * squares.max())
@@ -92,7 +94,7 @@ def first_look(source: GramSource, frequencies: int) -> FirstLook | None:
     """
     if not source.host:
         return None
-    degree, real = source.taps.degree, not source.taps.weight.imag.any()
+    degree, real = source.taps.degree, source.planes.is_real
     nodes = Nodes.count(degree, real=real)
     known = 2 * nodes * source.groups * _form(source.side).numbers * 8
     if nodes >= frequencies or known > max(KNOWN, source.taps.weight.nbytes):

@@ -14,6 +14,8 @@ from ._array import Array
 SIDE_BY_SIDE = 64  # the side of matrices of which a vector's worth stays in the cache
 STEPS, LARGE = 16, 192  # of Lanczos that tell which matrix has the largest norm,
 LARGE_STEPS = 24  # and if they are large
+RESTART, RESTARTS = 32, 8  # steps of Lanczos for a vector, and how often at most
+CONVERGED = 1e-6  # what is left over, over the eigenvalue: the square of that is lost
 TRUSTED = 8  # size of |L| |L|^H, over the level and the root of the side, at most
 
 
@@ -65,8 +67,18 @@ class Panels:
         from ._lane_panels import PANEL, layout
 
         self.side, (self.layout, self.numbers, self.rows) = side, layout(side)
+        self.column = int(self.layout[0, 3])  # numbers that the first takes
         self.roundings = 2 * PANEL + side // PANEL + 8
         self.most = TRUSTED * side**0.5
+
+    def set_products(self, re: np.ndarray, im: np.ndarray, found: np.ndarray) -> None:
+        """Set `found` to products of matrices with their adjoints: (2, count, numbers).
+
+        These are (count, columns, column): column by column, filled up with zeros.
+        """
+        from ._lane_panels import gram_panels
+
+        gram_panels(re, im, self.layout, self.rows, *found)
 
     def of_panels(self, x: np.ndarray) -> np.ndarray:
         return x
@@ -95,13 +107,41 @@ class Panels:
         return found
 
     def tops(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
+        start = self._filled_up(first_vector(self.side))
+        return tops_of_tridiagonal(*self._lanczos(re, im, start, steps(self.side))[:2])
+
+    def top_vector(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
+        """The top eigenvector of one matrix, as well as Lanczos finds it."""
+        x, count = self._filled_up(first_vector(self.side)), min(RESTART, self.side)
+        for _ in range(RESTARTS):
+            (d,), (e,), basis = self._lanczos(re[None], im[None], x, count)
+            values, vectors = np.linalg.eigh(np.diag(d) + np.diag(e[:-1], -1))
+            found = vectors[:, -1] @ basis[:-1]
+            size = float(np.linalg.norm(found))
+            if not size:  # any vector is one
+                break
+            x = found / size
+            if e[-1] * abs(vectors[-1, -1]) <= CONVERGED * values[-1]:
+                break
+        parts = x.reshape(2, -1)[:, : self.side]
+        return parts[0] + 1j * parts[1]
+
+    def _lanczos(
+        self, re: np.ndarray, im: np.ndarray, start: np.ndarray, count: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         from ._lane_panels import lanczos_panels
 
-        x, start = first_vector(self.side), np.zeros((2, self.rows), re.dtype)
-        start[:, : self.side] = x.real, x.imag
-        diagonal, beside = np.empty((2, len(re), steps(self.side)), re.dtype)
-        lanczos_panels(re, im, self.layout, start, diagonal, beside)
-        return tops_of_tridiagonal(diagonal, beside)
+        basis = np.empty((count + 1, 2 * self.rows), re.dtype)
+        basis[0] = start
+        diagonal, beside = np.empty((2, len(re), count), re.dtype)
+        lanczos_panels(re, im, self.layout, basis, diagonal, beside)
+        return diagonal, beside, basis
+
+    def _filled_up(self, x: Array) -> np.ndarray:
+        """Real and imaginary parts of a vector, as the kernels have them."""
+        found = np.zeros((2, self.rows))
+        found[:, : self.side] = x.real, x.imag
+        return found.ravel()
 
 
 class Triangles:

@@ -1,5 +1,6 @@
 """What a convolution is besides its weights, stated once and checked at birth."""
 
+import functools
 import math
 import operator
 from dataclasses import dataclass, replace
@@ -89,9 +90,7 @@ class Geometry:
         """Return this geometry with `axes` entries in every field."""
         stated = self._axes()
         if stated is None:
-            spread = replace(self)
-            spread._spread(axes)
-            return spread
+            return _spread_out(self, axes)
         if stated != axes:
             raise ValueError(
                 "The geometry must have one entry per axis of the kernel, got "
@@ -190,6 +189,14 @@ class Geometry:
                 f"{self.output_padding} with stride {self.stride} and dilation "
                 f"{self.dilation}."
             )
+
+
+@functools.lru_cache(maxsize=256)
+def _spread_out(geometry: Geometry, axes: int) -> Geometry:
+    """A geometry that states no number of axes, with this one."""
+    found = replace(geometry)
+    found._spread(axes)
+    return found
 
 
 def _axis(geometry: Geometry, axis: int, kernel: int) -> Axis:

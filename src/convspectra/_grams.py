@@ -26,10 +26,8 @@ from ._planes import Planes
 from ._symbol import Taps, chunks, phase_factors, symbol
 from ._threads import spread
 
-BATCH = 2**15  # entries of matrices that a thread works on
 AT_ONCE = 2**22  # numbers for each of which all frequencies in hand may have one
 WORTHWHILE = 2**25  # steps of a factorization that are worth a thread
-BLOCK = 128  # columns of a product, so that little more than a triangle is made
 
 # Some of the frequencies, and their matrices in some form, one group after the other
 # for each frequency: real parts and imaginary parts.
@@ -73,10 +71,11 @@ class GramSource:
     def __init__(self, taps: Taps) -> None:
         self.taps, (self.groups, out, _) = taps, taps.block
         self.transposed = out > taps.columns
-        self.side, self.other = sorted((out, taps.columns))
+        self.side = min(out, taps.columns)
         self.host, self.form = is_host(taps.weight), Panels(self.side)
         if self.host:
-            self.planes = Planes(taps, transposed=self.transposed)
+            room = self.form.column
+            self.planes = Planes(taps, transposed=self.transposed, room=room)
 
     def chunks(self, count: int) -> list[slice]:
         """Slices over `count` frequencies that are not too many for one `Grams`."""
@@ -97,21 +96,18 @@ class GramSource:
 
     def maker(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
         def between(start: int, stop: int) -> Iterator[Some]:
-            products = Products(self, min(self.batch, stop - start))
-            those = frequencies[start:stop]
-            for part, re, im in self.planes.at(those, parts, self.batch):
-                here = slice(start + part.start, start + part.stop)
-                yield here, *products.of(re, im)
+            room = np.empty((2, 0, self.form.numbers))
+            for part, re, im in self.planes.at(frequencies[start:stop], parts):
+                if room.shape[1] < len(re):  # else it is used again
+                    room = np.empty((2, len(re), self.form.numbers))
+                found = room[:, : len(re)]
+                self.form.set_products(re, im, found)
+                yield slice(start + part.start, start + part.stop), *found
 
         return between
 
     def below(self, re: np.ndarray, im: np.ndarray, squares: np.ndarray) -> np.ndarray:
         return self.form.definite(re, im, squares)
-
-    @property
-    def batch(self) -> int:
-        """How many frequencies a thread has in hand."""
-        return max(1, BATCH // (self.groups * self.side * self.other))
 
     @property
     def worthwhile(self) -> int:
@@ -120,49 +116,6 @@ class GramSource:
 
     def pieces(self, frequencies: np.ndarray) -> list[slice]:
         return [slice(0, len(frequencies))]
-
-
-class Products:
-    """The panels of H H^H, for up to `most` frequencies at a time.
-
-    Each takes the place of the one before: fresh memory takes longer than the products.
-    """
-
-    def __init__(self, source: GramSource, most: int) -> None:
-        self.side, self.layout = source.side, source.form.layout
-        count, other = most * source.groups, source.other
-        self.ahead = np.empty((count, self.side, 2, other))  # re, im
-        self.turned = np.empty_like(self.ahead)  # -im, re
-        self.found = np.empty((2, count, source.form.numbers))
-        self.block = np.empty((2, count * min(BLOCK, self.side) * self.side))
-
-    def of(self, re: np.ndarray, im: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """From the real and imaginary parts of H to those of the panels."""
-        count = len(re)
-        ahead, turned = self.ahead[:count], self.turned[:count]
-        ahead[:, :, 0], ahead[:, :, 1] = re, im
-        turned[:, :, 1] = re
-        np.negative(im, out=turned[:, :, 0])
-        flat = [x.reshape(count, self.side, -1) for x in (ahead, turned)]
-        found = self.found[:, :count]
-        found[...] = 0
-        for start in range(0, self.side, BLOCK):
-            # Columns are to be contiguous: what is made is the transpose.
-            rows = flat[0][:, start:].swapaxes(1, 2)
-            shape = (count, min(BLOCK, self.side - start), self.side - start)
-            for x, room, out in zip(flat, self.block, found):
-                block = room[: math.prod(shape)].reshape(shape)
-                np.matmul(x[:, start : start + BLOCK], rows, out=block)
-                self._to_panels(block, start, out)
-        return found[0], found[1]
-
-    def _to_panels(self, block: np.ndarray, start: int, found: np.ndarray) -> None:
-        for first, width, place, stride in self.layout:
-            if start <= first < start + BLOCK:
-                skip, rows = first - start, self.side - first
-                panel = found[:, place : place + width * stride]
-                panel = panel.reshape(len(found), width, stride)
-                panel[:, :rows, :rows] = block[:, skip : skip + width, skip:]
 
 
 class Grams:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ._array import Array
 from ._symbol import phase_factors, runs_of
-from ._threads import spread
+from ._threads import cores, spread
 
 BY_AXIS = 49  # nodes from which on a sum goes axis by axis
 TABLE = 2**16  # numbers of Dirichlet kernels that are worth keeping
@@ -185,6 +185,10 @@ class Sums:
         self.runs, self.planes, self.most = runs, planes, most
         self.frequencies_last = frequencies_last
         self.weights = even.astype(np.float32), odd.astype(np.float32)
+        # One for each thread, and all from the memory of this one: what others free
+        # goes back to the system, and fresh memory takes longer than the sums.
+        shape = (2, min(most, len(even)) * planes.shape[3])
+        self.rooms = [np.empty(shape, np.float32) for _ in range(cores())]
 
     def between(
         self, start: int, stop: int
@@ -194,7 +198,7 @@ class Sums:
         Each takes the place of the one before.
         """
         numbers = self.planes.shape[3]
-        room = np.empty((2, min(self.most, stop - start) * numbers), np.float32)
+        room = self.rooms.pop()
         for run, planes in zip(self.runs, self.planes):
             ends = max(run.start, start), min(run.stop, stop)
             for first in range(*ends, self.most):
@@ -205,13 +209,18 @@ class Sums:
                     for weights, plane, out in zip(self.weights, planes, room)
                 )
                 yield part, re, im
+        self.rooms.append(room)
 
     def _sum(
         self, weights: np.ndarray, plane: np.ndarray, out: np.ndarray
     ) -> np.ndarray:
         if self.frequencies_last:
             return np.matmul(plane.T, weights.T, out=out.reshape(-1, len(weights)))
-        return np.matmul(weights, plane, out=out.reshape(len(weights), -1))
+        from ._lane_sums import weighted_sums
+
+        out = out.reshape(len(weights), -1)
+        weighted_sums(weights, plane, out)
+        return out
 
 
 def _product(weights: list[np.ndarray]) -> np.ndarray:

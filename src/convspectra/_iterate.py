@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._array import Array, adjoint, conj, like, namespace
+from ._array import Array, adjoint, conj, length, like, namespace
 from ._extension import Extension, extension_of
 from ._stencil import Stencil, columns_read
 
@@ -150,12 +150,3 @@ def _lanczos(gram: Callable[[Array], Array], x: Array, steps: int) -> Array:
     weights = np.linalg.eigh(projected[:size, :size])[1][:, -1]
     found = xp.matmul(like(x, weights), basis[:size, :])
     return xp.reshape(found / length(found), shape)
-
-
-def _dot(a: Array, b: Array) -> Array:
-    xp = namespace(a)
-    return xp.vecdot(xp.reshape(a, (-1,)), xp.reshape(b, (-1,)))
-
-
-def length(x: Array) -> float:
-    return math.sqrt(complex(_dot(x, x)).real)

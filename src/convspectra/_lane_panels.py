@@ -64,17 +64,44 @@ def definite_panels(re, im, panels, rows, squares, sizes):
     """
     sums = np.empty(rows, re.dtype)
     for number in range(len(re)):
-        subtract(re[number], im[number], panels, squares[number])
+        r, c = re[number], im[number]
+        subtract(r, c, panels, squares[number])
         sums[:] = 0
         most = 0.0
         for j in range(len(panels)):
             for k in range(j):
-                update(re[number], im[number], panels[j], panels[k], rows)
-            found = factor(re[number], im[number], panels[j], rows, sums)
-            most = max(most, found)
+                first, width, place, stride = panels[k]
+                start = place + panels[j, 0] - first
+                add_product(r, c, panels[j], rows, -1, r, c, start, width, stride)
+            most = max(most, factor(r, c, panels[j], rows, sums))
             if most == np.inf:
                 break
         sizes[number] = np.inf if most == np.inf else most * sums.max()
+
+
+@jit
+def gram_panels(xr, xi, panels, rows, re, im):
+    """Set each matrix to the product of another, X, with its adjoint.
+
+    Parameters
+    ----------
+    xr, xi : array, shape (count, columns, rows or more)
+        X column by column, filled up with zeros.
+    panels : array
+    rows : int
+        See `layout`.
+    re, im : array, shape (count, numbers)
+    """
+    columns, stride = xr.shape[1:]
+    for number in range(len(re)):
+        r, c = re[number], im[number]
+        x, y = xr[number].ravel(), xi[number].ravel()
+        r[:] = 0
+        c[:] = 0
+        for j in range(len(panels)):
+            for k in range(0, columns, PANEL):
+                start, width = k * stride + panels[j, 0], min(PANEL, columns - k)
+                add_product(r, c, panels[j], rows, 1, x, y, start, width, stride)
 
 
 @jit
@@ -102,44 +129,49 @@ def none(zero):
 
 
 @jit
-def update(re, im, panel, before, rows):
-    """Subtract from a panel what one before it contributes."""
+def add_product(re, im, panel, rows, sign, xr, xi, start, columns, apart):
+    """Add to a panel `sign` times the product of a matrix with its adjoint.
+
+    Its columns are so far `apart`. In the first of them `start` is the row of the first
+    pivot of the panel.
+    """
     first, width, place, stride = panel
     step = lanes(re)
-    start = before[2] + first - before[0]  # the row of the first pivot, in that panel
     zero = splat(load(re, 0), 0.0)
+    signs = splat(zero, sign)
+    end = start + columns * apart
     for k in range(0, width, 4):
         for i in range(k // step * step, rows - first, 2 * step):
             at = place + k * stride + i
             pair = i + step < rows - first
             r00, r01, r02, r03, c00, c01, c02, c03 = none(zero)
             r10, r11, r12, r13, c10, c11, c12, c13 = none(zero)
-            for col in range(start, start + before[1] * before[3], before[3]):
-                xr, xi = load(re, col + i), load(im, col + i)
+            for x in range(start, end, apart):
+                ar, ai = load(xr, x + i), load(xi, x + i)
                 # The last vector stands alone: then its neighbor is no part of it.
-                other = col + i + step if pair else col + i
-                yr, yi = load(re, other), load(im, other)
-                ur, ui = splat(zero, re[col + k]), splat(zero, im[col + k])
-                r00, c00 = r00 + xr * ur + xi * ui, c00 + xi * ur - xr * ui
-                r10, c10 = r10 + yr * ur + yi * ui, c10 + yi * ur - yr * ui
-                ur, ui = splat(zero, re[col + k + 1]), splat(zero, im[col + k + 1])
-                r01, c01 = r01 + xr * ur + xi * ui, c01 + xi * ur - xr * ui
-                r11, c11 = r11 + yr * ur + yi * ui, c11 + yi * ur - yr * ui
-                ur, ui = splat(zero, re[col + k + 2]), splat(zero, im[col + k + 2])
-                r02, c02 = r02 + xr * ur + xi * ui, c02 + xi * ur - xr * ui
-                r12, c12 = r12 + yr * ur + yi * ui, c12 + yi * ur - yr * ui
-                ur, ui = splat(zero, re[col + k + 3]), splat(zero, im[col + k + 3])
-                r03, c03 = r03 + xr * ur + xi * ui, c03 + xi * ur - xr * ui
-                r13, c13 = r13 + yr * ur + yi * ui, c13 + yi * ur - yr * ui
+                other = x + i + step if pair else x + i
+                br, bi = load(xr, other), load(xi, other)
+                ur, ui = splat(zero, xr[x + k]), splat(zero, xi[x + k])
+                r00, c00 = r00 + ar * ur + ai * ui, c00 + ai * ur - ar * ui
+                r10, c10 = r10 + br * ur + bi * ui, c10 + bi * ur - br * ui
+                ur, ui = splat(zero, xr[x + k + 1]), splat(zero, xi[x + k + 1])
+                r01, c01 = r01 + ar * ur + ai * ui, c01 + ai * ur - ar * ui
+                r11, c11 = r11 + br * ur + bi * ui, c11 + bi * ur - br * ui
+                ur, ui = splat(zero, xr[x + k + 2]), splat(zero, xi[x + k + 2])
+                r02, c02 = r02 + ar * ur + ai * ui, c02 + ai * ur - ar * ui
+                r12, c12 = r12 + br * ur + bi * ui, c12 + bi * ur - br * ui
+                ur, ui = splat(zero, xr[x + k + 3]), splat(zero, xi[x + k + 3])
+                r03, c03 = r03 + ar * ur + ai * ui, c03 + ai * ur - ar * ui
+                r13, c13 = r13 + br * ur + bi * ui, c13 + bi * ur - br * ui
             for r, c in ((r00, c00), (r01, c01), (r02, c02), (r03, c03)):
-                store(re, at, load(re, at) - r)
-                store(im, at, load(im, at) - c)
+                store(re, at, load(re, at) + signs * r)
+                store(im, at, load(im, at) + signs * c)
                 at += stride
             if pair:
                 at = place + k * stride + i + step
                 for r, c in ((r10, c10), (r11, c11), (r12, c12), (r13, c13)):
-                    store(re, at, load(re, at) - r)
-                    store(im, at, load(im, at) - c)
+                    store(re, at, load(re, at) + signs * r)
+                    store(im, at, load(im, at) + signs * c)
                     at += stride
 
 
@@ -197,29 +229,29 @@ def reduce_column(re, im, place, stride, k, count):
 
 
 @jit
-def lanczos_panels(re, im, panels, start, diagonal, beside):
-    """Lanczos from the vector `start`, as many steps as `diagonal` has room for.
+def lanczos_panels(re, im, panels, basis, diagonal, beside):
+    """Lanczos, as many steps as `diagonal` has room for.
 
     Parameters
     ----------
     re, im : array, shape (count, numbers)
     panels : array
         See `layout`, also for the rows.
-    start : array, shape (2, rows)
-        Real and imaginary parts of a unit vector, filled up with zeros.
+    basis : array, shape (steps + 1, 2 * rows)
+        Begins with the unit vector to start from, real parts first, filled up with
+        zeros; becomes the basis of the last matrix.
     diagonal, beside : array, shape (count, steps)
         Become the tridiagonal matrices; the last number of `beside` is not part of it.
     """
-    rows, steps = start.shape[1], diagonal.shape[1]
-    v, u, before = np.empty((3, 2 * rows), re.dtype)
+    rows, steps = basis.shape[1] // 2, diagonal.shape[1]
+    u = np.empty(2 * rows, re.dtype)
     step = lanes(re)
     zero = splat(load(re[0], 0), 0.0)
     for number in range(len(re)):
         clear_above(re[number], im[number], panels)
-        v[:rows], v[rows:] = start[0], start[1]
-        before[:] = 0
-        beta = re.dtype.type(0)
+        before, beta = basis[0], re.dtype.type(0)
         for n in range(steps):
+            v, after = basis[n], basis[n + 1]
             multiply(re[number], im[number], panels, rows, v, u)
             along = zero
             for i in range(0, 2 * rows, step):
@@ -233,9 +265,9 @@ def lanczos_panels(re, im, panels, start, diagonal, beside):
             beta = np.sqrt(total(square))
             diagonal[number, n], beside[number, n] = alpha, beta
             inverse = splat(zero, 1 / beta if beta > 0 else beta)
-            v, before = before, v
             for i in range(0, 2 * rows, step):
-                store(v, i, load(u, i) * inverse)
+                store(after, i, load(u, i) * inverse)
+            before = v
 
 
 @jit

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._array import Array, namespace, to_numpy
+from ._array import Array, length, to_numpy
 from ._symbol import Taps, phase_like, symbol
 
 TIGHT = 1e-9  # as close as ends are brought where that costs nothing
@@ -39,11 +39,10 @@ def rounding(taps: Taps, unit: float) -> tuple[float, float]:
 
     The first is relative to the norm; the second comes from the sizes of the taps.
     """
-    xp = namespace(taps.weight)
     side, other = sorted((taps.block[1], taps.columns))
     terms = side + other + len(taps.shifts) + 20
-    sums = xp.sum(xp.abs(taps.weight), axis=0)
-    size = math.sqrt(float(xp.sum(sums * sums)))
+    # At least what the norm of the sums over the taps, of absolute values, can be.
+    size = math.sqrt(len(taps.shifts)) * length(taps.weight)
     return 8 * unit * terms * side, 8 * unit * terms * size
 
 

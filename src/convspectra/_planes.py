@@ -8,85 +8,98 @@ from ._array import Array
 from ._symbol import SEPARABLE, Taps, phase_factors, runs_of
 
 RUNS = 4  # frequencies of the first axis that are transformed together
+AT_ONCE, MOST = 2**21, 8  # entries of matrices, and frequencies, that are made together
 
 
 class Planes:
     """Makes the matrices of NumPy's `taps`, transposed or not, at any frequencies.
 
-    By real products, which are half of what complex ones take where the taps are real.
+    Column by column, and so far apart as there is `room` for a column: that is filled
+    up with zeros. Real products are half of what complex ones take where the taps are
+    real.
     """
 
-    def __init__(self, taps: Taps, *, transposed: bool) -> None:
+    def __init__(self, taps: Taps, *, transposed: bool, room: int) -> None:
         groups, out, into = taps.block
-        self.shifts, self.phases = taps.shifts, taps.phases
-        self.shape = (into, out) if transposed else (out, into)  # of one phase
-        self.side_by_side = 1 if transposed else 2  # the axis along which phases stand
+        self.shifts, self.phases, self.transposed = taps.shifts, taps.phases, transposed
+        self.whole = (groups, out if transposed else taps.columns, room)
         weight = taps.weight.reshape(-1, groups, out, into)
-        weight = weight.swapaxes(2, 3) if transposed else weight
-        weight = weight.reshape(len(weight), -1)
-        self.re, self.im = np.ascontiguousarray(weight.real), None
-        if weight.imag.any():
-            self.im = np.ascontiguousarray(weight.imag)
+        weight = weight if transposed else weight.swapaxes(2, 3)
+        rows = weight.shape[3]
+        # What a polyphase component contributes; if there is one, that is the whole.
+        self.shape = self.whole if len(self.phases) == 1 else weight.shape[1:]
+        self.is_real = not weight.imag.any()
+        parts = (weight.real,) if self.is_real else (weight.real, weight.imag)
+        planes = np.zeros((len(parts), len(weight), *self.shape))
+        for plane, part in zip(planes, parts):
+            plane[..., :rows] = part
+        self.planes = planes.reshape(*planes.shape[:2], -1)
         self.first = 1  # taps along the first axis, if that is gone through first
-        if len(weight) >= SEPARABLE and len(self.phases) == 1 and self.im is None:
+        if len(weight) >= SEPARABLE and len(self.phases) == 1 and self.is_real:
             self.first = len(np.unique(taps.shifts[:, 0]))
 
     def at(
-        self, frequencies: np.ndarray, parts: np.ndarray, most: int
+        self, frequencies: np.ndarray, parts: np.ndarray
     ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Slices of the frequencies, with their real and imaginary parts.
 
-        These are (frequencies * groups, rows, columns); each takes the place of the one
+        These are (frequencies * groups, columns, room); each takes the place of the one
         before.
         """
         phase: Array = phase_factors(self.shifts, frequencies, parts)
+        most = max(1, min(MOST, AT_ONCE // int(np.prod(self.whole)), len(phase)))
         # Fresh memory takes longer than the products that are written to it.
-        room = np.empty((2, min(most, len(phase)), self.re.shape[1]))
-        if self.first > 1:
-            yield from self._axis_by_axis(phase, room)
-        elif len(self.phases) == 1:
-            for part in _slices(0, len(phase), most):
-                re, im = self._of_phase(phase[part], self.phases[0], room)
-                yield part, re, im
-        else:
-            for part in _slices(0, len(phase), most):
-                made = [
-                    [x.copy() for x in self._of_phase(phase[part, own], own, room)]
-                    for own in self.phases
-                ]
-                re, im = (np.concatenate(x, self.side_by_side) for x in zip(*made))
-                yield part, re, im
+        new = np.empty if len(self.phases) == 1 else np.zeros
+        room = new((2 * most, *self.whole))
+        make = self._axis_by_axis if self.first > 1 else self._at_once
+        for part in make(phase, room):
+            both = room[: 2 * (part.stop - part.start)]
+            re, im = both.reshape(2, -1, *self.whole[1:])
+            yield part, re, im
 
-    def _of_phase(self, phase: Array, own: slice, room: np.ndarray) -> list[np.ndarray]:
-        """What the taps of one polyphase component contribute."""
-        cos, sin = phase.real, phase.imag
-        re, im = (
-            np.matmul(x, self.re[own], out=out[: len(phase)])
-            for x, out in zip((cos, sin), room)
-        )
-        if self.im is not None:
-            re -= sin @ self.im[own]
-            im += cos @ self.im[own]
-        return [x.reshape(-1, *self.shape) for x in (re, im)]
+    def _at_once(self, phase: Array, room: np.ndarray) -> Iterator[slice]:
+        for part in _slices(0, len(phase), len(room) // 2):
+            both = room[: 2 * (part.stop - part.start)]
+            for number, own in enumerate(self.phases):
+                weights = _weights(phase[part, own], is_real=self.is_real)
+                taps = self.planes[:, own].reshape(weights.shape[1], -1)
+                if len(self.phases) == 1:
+                    np.matmul(weights, taps, out=both.reshape(len(both), -1))
+                else:
+                    found = (weights @ taps).reshape(-1, *self.shape)
+                    self._place(both, number)[...] = found
+            yield part
 
-    def _axis_by_axis(
-        self, phase: Array, room: np.ndarray
-    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    def _place(self, both: np.ndarray, number: int) -> np.ndarray:
+        """Where the numbers of one polyphase component go."""
+        _, columns, rows = self.shape
+        if self.transposed:
+            return both[..., number * rows : (number + 1) * rows]
+        return both[:, :, number * columns : (number + 1) * columns, :rows]
+
+    def _axis_by_axis(self, phase: Array, room: np.ndarray) -> Iterator[slice]:
         """Along the first axis, then for each frequency there along the rest."""
         rest = phase.shape[1] // self.first
         starts, runs = runs_of(phase[:, ::rest])
+        taps = self.planes.reshape(self.first, -1)
         for some in _slices(0, len(runs), RUNS):
             turned = np.stack([starts[some].real, starts[some].imag], axis=1)
-            half_way = turned.reshape(-1, self.first) @ self.re.reshape(self.first, -1)
-            half_way = half_way.reshape(-1, 2 * rest, self.re.shape[1])
-            for both, run in zip(half_way, runs[some]):
-                for part in _slices(run.start, run.stop, room.shape[1]):
-                    cos, sin = phase[part, :rest].real, phase[part, :rest].imag
-                    made = room[:, : len(cos)]
-                    np.matmul(np.concatenate([cos, -sin], 1), both, out=made[0])
-                    np.matmul(np.concatenate([sin, cos], 1), both, out=made[1])
-                    re, im = (x.reshape(-1, *self.shape) for x in made)
-                    yield part, re, im
+            half_way = turned.reshape(-1, self.first) @ taps
+            half_way = half_way.reshape(len(turned), 2 * rest, -1)
+            for planes, run in zip(half_way, runs[some]):
+                for part in _slices(run.start, run.stop, len(room) // 2):
+                    weights = _weights(phase[part, :rest], is_real=False)
+                    both = room[: len(weights)].reshape(len(weights), -1)
+                    np.matmul(weights, planes, out=both)
+                    yield part
+
+
+def _weights(phase: Array, *, is_real: bool) -> np.ndarray:
+    """How real parts, and imaginary ones after them, follow from those of the taps."""
+    cos, sin = phase.real, phase.imag
+    if is_real:
+        return np.concatenate([cos, sin])
+    return np.block([[cos, -sin], [sin, cos]])
 
 
 def _slices(start: int, stop: int, most: int) -> list[slice]:

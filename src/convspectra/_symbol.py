@@ -88,9 +88,10 @@ def taps_of(weight: Array, stencil: Stencil) -> Taps:
     """Sort the taps of `weight` into polyphase components."""
     xp = namespace(weight)
     pattern = pattern_of(stencil)
-    flat = xp.reshape(to_complex(weight), (-1, stencil.taps))
+    flat = xp.reshape(weight, (-1, stencil.taps))
+    sorted_taps = xp.stack([flat[:, int(t)] for t in pattern.order], axis=0)
     return Taps(
-        weight=xp.stack([flat[:, int(t)] for t in pattern.order], axis=0),
+        weight=to_complex(sorted_taps),
         pattern=pattern,
         block=(stencil.groups, stencil.out, stencil.into),
     )

@@ -16,6 +16,7 @@ from ._threads import spread
 
 LANES_SIDE = 128  # the largest matrices of which a vector's worth stays in the cache
 LEAST = 4  # matrices that are worth a vector
+WORTHWHILE = 2**18  # steps of a decomposition that are worth a thread
 
 
 def values_at(taps: Taps, frequencies: np.ndarray, parts: np.ndarray) -> np.ndarray:
@@ -64,5 +65,10 @@ def _one_by_one(matrices: Array) -> np.ndarray:
         flat = flat.swapaxes(1, 2)
     re, im = np.ascontiguousarray(flat.real), np.ascontiguousarray(flat.imag)
     found = np.empty((len(flat), flat.shape[2]), re.dtype)
-    spread(lambda start, stop: values_of_large(re, im, found, start, stop), len(flat))
+    least = 1 + WORTHWHILE // found.shape[1] ** 3
+    spread(
+        lambda start, stop: values_of_large(re, im, found, start, stop),
+        len(flat),
+        least=least,
+    )
     return found.reshape(*matrices.shape[:2], -1)

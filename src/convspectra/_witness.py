@@ -9,6 +9,7 @@ from ._array import (
     Array,
     conj,
     is_complex,
+    length,
     like,
     namespace,
     normalized,
@@ -20,7 +21,7 @@ from ._array import (
 )
 from ._certify import norm_on_torus
 from ._geometry import Geometry, fraction
-from ._iterate import Operator, Pair, length, operator_of, top_pair
+from ._iterate import Operator, Pair, operator_of, top_pair
 from ._peak import Peak
 from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import Taps, fold_back, phase_factors, taps_of, to_kernel
