@@ -113,16 +113,24 @@ def phase_factors(
         factors = np.ones(1)
         for f, shift, n in zip(frequencies.T, shifts.T, parts):
             if len(shift) < SEPARABLE:
-                turned = _roots(int(n))[np.multiply.outer(f, shift) % n]
+                turned = _powers(f, shift, int(n))
             else:  # many taps share a shift on one axis
                 distinct, place = np.unique(shift, return_inverse=True)
-                turned = _roots(int(n))[np.multiply.outer(f, distinct) % n][:, place]
+                turned = _powers(f, distinct, int(n))[:, place]
             factors = factors * turned
         return factors
     turns = 0.0
     for f, shift, n in zip(frequencies.T, shifts.T, parts):
         turns = turns + np.multiply.outer(f, shift) % n / n
     return np.exp(-2j * np.pi * turns)
+
+
+def _powers(frequencies: np.ndarray, shifts: np.ndarray, n: int) -> np.ndarray:
+    """The roots of unity that belong to frequencies and shifts on one axis."""
+    if len(frequencies) <= n:
+        return _roots(n)[np.multiply.outer(frequencies, shifts) % n]
+    every = _roots(n)[np.multiply.outer(np.arange(n), shifts) % n]
+    return every[frequencies % n]
 
 
 @functools.lru_cache(maxsize=64)

@@ -12,11 +12,12 @@ from ._symbol import (
     phase_like,
     symbol,
 )
-from ._threads import spread
+from ._threads import cores, spread
 
 LANES_SIDE = 128  # the largest matrices of which a vector's worth stays in the cache
 LEAST = 4  # matrices that are worth a vector
-WORTHWHILE = 2**18  # steps of a decomposition that are worth a thread
+WORTHWHILE = 2**18  # steps of decompositions that are worth a thread,
+WORTHWHILE_IN_LANES = 2**20  # and of those in lanes
 
 
 def values_at(taps: Taps, frequencies: np.ndarray, parts: np.ndarray) -> np.ndarray:
@@ -42,6 +43,8 @@ def _of_many(
     planar, (_, groups, side) = PlanarTaps(taps), found.shape
     phases = phase_factors(taps.shifts[planar.columns], frequencies, parts)
     size = block_size(taps.block[1] * taps.columns * groups)
+    share = max(len(phases) // cores(), WORTHWHILE_IN_LANES // (groups * side**3))
+    size = min(size, 16 * (share // 16 + 1))  # for no thread to be left without work
 
     def some(start: int, stop: int) -> None:
         for first in range(start, stop, size):
