@@ -43,7 +43,8 @@ COARSE = 4  # steps per degree at most of an axis whose points are looked at one
 FIRST_DELTA = 0.4  # of the boxes that a search begins with
 TURN = 2**40  # parts of a turn on the continuous torus
 DECOMPOSED = 64  # the side of matrices that are decomposed if there are few: looks take
-AS_LONG, FIXED = 7, 2**20  # as long as AS_LONG * (nodes + FIXED / side**3) of these
+FIXED = 2**20  # as long as (nodes + FIXED / side**3) * AS_LONG / side
+AS_LONG = 350  # of these
 FEW_CHANNELS = 32  # the side of those that are better decomposed in a search
 CLOSE = 0.1  # the delta of boxes that are nearly points
 CLEARLY = 1e-5  # by which an estimate in single precision is above
@@ -110,7 +111,8 @@ def _slower(taps: Taps) -> tuple[Taps, np.ndarray]:
 
 def are_few(frequencies: int, nodes: int, side: int) -> bool:
     """Whether it takes less time to decompose all matrices than to look at them."""
-    return side <= DECOMPOSED and frequencies < AS_LONG * (nodes + FIXED / side**3)
+    looks = (nodes + FIXED / side**3) * AS_LONG / side
+    return side <= DECOMPOSED and frequencies < looks
 
 
 def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:

@@ -24,7 +24,7 @@ from ._threads import spread
 UNIT = float(np.finfo(np.float32).eps) / 2
 CACHED, ROOM = 2**18, 2**22  # numbers that a thread had best in hand, and at most
 LEAST = 8  # frequencies for which a sum over the nodes is worth a call
-PRODUCT = 4  # factorizations that take as long as a product of matrices, about
+PRODUCT = 4  # factorizations that take as long as to make a matrix, about
 KNOWN = 2**28  # bytes that may be known at the nodes
 
 

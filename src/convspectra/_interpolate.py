@@ -110,14 +110,12 @@ class Interpolation:
         if not self.nodes.by_axis:
             self.planes[0, 0, which], self.planes[0, 1, which] = re, im
             return
-        rest = self.planes.shape[2]
-        for number, r, i in zip(self.nodes.kept[which], re, im):
-            mirror = self.nodes.mirror[number]
-            if mirror != number:
-                first, second = divmod(int(mirror), rest)
-                self.planes[first, :, second] = r, -i
-            first, second = divmod(int(number), rest)
-            self.planes[first, :, second] = r, i
+        numbers, rest = self.nodes.kept[which], self.planes.shape[2]
+        # Nodes that are their own mirror come last.
+        for those, sign in ((self.nodes.mirror[numbers], -1), (numbers, 1)):
+            first, second = np.divmod(those, rest)
+            self.planes[first, 0, second] = re
+            self.planes[first, 1, second] = sign * im
 
     def pieces(self, frequencies: np.ndarray) -> list[slice]:
         """Slices of frequencies for which there is room half way."""

@@ -1,5 +1,6 @@
 """The symbol with real and imaginary parts apart, one matrix after the other."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -8,7 +9,8 @@ from ._array import Array
 from ._symbol import SEPARABLE, Taps, phase_factors, runs_of
 
 RUNS = 4  # frequencies of the first axis that are transformed together
-AT_ONCE, MOST = 2**21, 8  # entries of matrices, and frequencies, that are made together
+CACHED = 2**17  # entries that are made together, and up to
+AT_ONCE, SEVERAL = 2**21, 8  # if these are the matrices of no more than several
 
 
 class Planes:
@@ -47,10 +49,11 @@ class Planes:
         before.
         """
         phase: Array = phase_factors(self.shifts, frequencies, parts)
-        most = max(1, min(MOST, AT_ONCE // int(np.prod(self.whole)), len(phase)))
+        entries = math.prod(self.whole)
+        most = min(max(SEVERAL, CACHED // entries), AT_ONCE // entries, len(phase))
         # Fresh memory takes longer than the products that are written to it.
         new = np.empty if len(self.phases) == 1 else np.zeros
-        room = new((2 * most, *self.whole))
+        room = new((2 * max(1, most), *self.whole))
         make = self._axis_by_axis if self.first > 1 else self._at_once
         for part in make(phase, room):
             both = room[: 2 * (part.stop - part.start)]
