@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from convspectra import Geometry, _first_look, _grams, _interpolate
+from convspectra import Geometry, _first_look, _grams, _interpolate, _planes
 from convspectra._first_look import first_look
 from convspectra._forms import Panels
 from convspectra._grams import Grams, GramSource
@@ -89,13 +89,15 @@ def norms_of(taps, points, parts):
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("case", CASES)
-def test_planes_are_the_symbol(case, dtype, transposed, rng):
+def test_planes_are_the_symbol(case, dtype, transposed, monkeypatch, rng):
+    monkeypatch.setattr(_planes, "CACHED", 1)
+    monkeypatch.setattr(_planes, "SEVERAL", 5)
     taps, points, parts = layer(rng, case, dtype)
     want = symbol(taps, phase_factors(taps.shifts, points, parts))
     want = want.reshape(-1, *want.shape[2:])
     want = want if transposed else want.swapaxes(1, 2)  # column by column
     groups, rows, seen = taps.block[0], want.shape[2], 0
-    planes = Planes(taps, transposed=transposed, room=rows + 3)
+    planes = Planes(taps, transposed=transposed, apart=rows + 3)
     for part, re, im in planes.at(points, parts):
         here = slice(part.start * groups, part.stop * groups)
         np.testing.assert_allclose((re + 1j * im)[..., :rows], want[here], atol=1e-12)

@@ -229,8 +229,8 @@ def test_panels_and_what_is_read_off_them(side, dtype, rng):
     back = factors @ factors.conj().swapaxes(1, 2)
     want = levels * np.eye(side) - grams[above]
     np.testing.assert_allclose(back, want, atol=20 * eps * side * top.max())
-    # What fills up the last of several panels has pivots of its own.
-    least = np.sqrt(squares[above]) * (side > 32 and side % 4 > 0)
+    # What fills up the last panel has pivots of its own.
+    least = np.sqrt(squares[above]) * (side % 4 > 0)
     columns, lines = (np.abs(factors).sum(axis=k).max(axis=1) for k in (1, 2))
     sums = np.maximum(columns, least) * np.maximum(lines, least)
     np.testing.assert_allclose(sizes[above], sums, rtol=100 * side * eps)
@@ -258,8 +258,11 @@ def test_products_of_matrices_with_their_adjoints(side, columns, dtype, rng):
     panels, numbers, rows = layout(side)
     parts = np.zeros((2, 3, columns, rows + 5), dtype)
     parts[..., :side] = rng.standard_normal((2, 3, columns, side))
-    re, im = np.full((2, 3, numbers), np.nan, dtype)
+    both = np.full((2, 4 * numbers), -0.0, dtype)
+    re, im = both[:, : 3 * numbers].reshape(2, 3, numbers)
+    re[...] = im[...] = np.nan
     gram_panels(*parts, panels, rows, re, im)
+    assert np.signbit(both[:, 3 * numbers :]).all()  # not even 0 was added there
     matrices = (parts[0] + 1j * parts[1])[..., :side].swapaxes(1, 2)
     want = np.tril(matrices @ matrices.conj().swapaxes(1, 2))
     atol = 20 * columns * np.finfo(dtype).eps

@@ -127,13 +127,24 @@ def test_boxes_leave_most_frequencies_unseen(looked_at, rng):
     assert_between(found, singular_values(weight, geometry).max())
 
 
-def test_chunks_change_nothing(monkeypatch, rng):
-    weight, geometry = make("plain", rng)
+@pytest.mark.parametrize(
+    ("shape", "stride"), [((70, 66, 3, 3), 1), ((70, 20, 3, 3), 2), ((66, 66, 5, 5), 1)]
+)
+def test_matrices_made_one_by_one_change_nothing(shape, stride, monkeypatch, rng):
+    weight, geometry = rng.standard_normal(shape), Geometry((12, 12), stride=stride)
     want = operator_norm(weight, geometry, rtol=1e-9)
-    monkeypatch.setattr(convspectra._symbol, "WORKING_SET", 1)
+    made, products = [], convspectra._forms.Panels.set_products
+
+    def counted(self, re, im, found):
+        made.append(len(re))
+        products(self, re, im, found)
+
+    monkeypatch.setattr(convspectra._forms.Panels, "set_products", counted)
     monkeypatch.setattr(convspectra._planes, "AT_ONCE", 1)
     found = operator_norm(weight, geometry, rtol=1e-9)
     assert found.upper == pytest.approx(want.upper, rel=1e-9)
+    assert len(made) > 4
+    assert set(made) == {1}
 
 
 @pytest.mark.parametrize("boundary", ["circular", "zeros"])

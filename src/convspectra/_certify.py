@@ -42,9 +42,9 @@ BOXES = 10  # that a search begins with, about, per axis, degree and number of a
 COARSE = 4  # steps per degree at most of an axis whose points are looked at one by one
 FIRST_DELTA = 0.4  # of the boxes that a search begins with
 TURN = 2**40  # parts of a turn on the continuous torus
-DECOMPOSED = 64  # the side of matrices that are decomposed if there are few: looks take
-FIXED = 2**20  # as long as (nodes + FIXED / side**3) * AS_LONG / side
-AS_LONG = 350  # of these
+DECOMPOSED = 64  # the side of matrices that are decomposed if there are few
+# Looks take as long as decomposing (nodes + FIXED / side**3) * AS_LONG / side matrices,
+AS_LONG, FIXED = 350, 2**20  # if products are made at so many nodes
 FEW_CHANNELS = 32  # the side of those that are better decomposed in a search
 CLOSE = 0.1  # the delta of boxes that are nearly points
 CLEARLY = 1e-5  # by which an estimate in single precision is above
@@ -126,7 +126,7 @@ def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
     matrix = matrix_at(taps, points[number], int(group), parts)
     left, right, norm = _top_vectors(matrix, exact=True)
     relative, absolute = rounding(taps, UNIT)
-    most = max(norm, float(tops.max())) if others else norm
+    most = float(np.maximum(norm, tops.max())) if others else norm
     return Peak(
         lower=max(norm * (1 - relative) - absolute, 0.0),
         upper=most * (1 + relative) + absolute,
@@ -145,7 +145,7 @@ def _tops(
     rounded = replace(taps, weight=taps.weight.astype(dtype))
     tops = values_at(rounded, points, parts)[..., 0].astype(np.float64)
     least = (float(tops.max()) - absolute) * (1 - relative)
-    return tops, (tops + absolute) * (1 + relative) >= least
+    return tops, ~((tops + absolute) * (1 + relative) < least)  # what is NaN may be
 
 
 class _Search:

@@ -15,7 +15,8 @@ SIDE_BY_SIDE = 64  # the side of matrices of which a vector's worth stays in the
 STEPS, LARGE = 16, 192  # of Lanczos that tell which matrix has the largest norm,
 LARGE_STEPS = 24  # and if they are large
 RESTART, RESTARTS = 32, 8  # steps of Lanczos for a vector, and how often at most
-CONVERGED = 1e-6  # what is left over, over the eigenvalue: the square of that is lost
+CONVERGED = 1e-6  # what is left over, over the eigenvalue: of that the square is lost,
+# over the gap to the next one (who needs more in spite of a small gap decomposes)
 TRUSTED = 8  # size of |L| |L|^H, over the level and the root of the side, at most
 
 

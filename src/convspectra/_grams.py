@@ -5,6 +5,7 @@ there are two looks at them, an exact one, and before it a first look wherever t
 cheaper: see `_first_look`. On a GPU all are one batch for the library.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -73,9 +74,11 @@ class GramSource:
         self.transposed = out > taps.columns
         self.side = min(out, taps.columns)
         self.host, self.form = is_host(taps.weight), Panels(self.side)
-        if self.host:
-            room = self.form.column
-            self.planes = Planes(taps, transposed=self.transposed, room=room)
+
+    @functools.cached_property
+    def planes(self) -> Planes:
+        """What makes the symbol, for NumPy's taps."""
+        return Planes(self.taps, transposed=self.transposed, apart=self.form.column)
 
     def chunks(self, count: int) -> list[slice]:
         """Slices over `count` frequencies that are not too many for one `Grams`."""
@@ -95,9 +98,11 @@ class GramSource:
         return xp.matmul(h, adjoint(h))
 
     def maker(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
+        planes = self.planes  # not one for each thread
+
         def between(start: int, stop: int) -> Iterator[Some]:
             room = np.empty((2, 0, self.form.numbers))
-            for part, re, im in self.planes.at(frequencies[start:stop], parts):
+            for part, re, im in planes.at(frequencies[start:stop], parts):
                 if room.shape[1] < len(re):  # else it is used again
                     room = np.empty((2, len(re), self.form.numbers))
                 found = room[:, : len(re)]

@@ -111,7 +111,7 @@ class Interpolation:
             self.planes[0, 0, which], self.planes[0, 1, which] = re, im
             return
         numbers, rest = self.nodes.kept[which], self.planes.shape[2]
-        # Nodes that are their own mirror come last.
+        # First as mirrors, then as themselves: for nodes that are both that holds.
         for those, sign in ((self.nodes.mirror[numbers], -1), (numbers, 1)):
             first, second = np.divmod(those, rest)
             self.planes[first, 0, second] = re
@@ -195,8 +195,16 @@ class Sums:
 
         Each takes the place of the one before.
         """
-        numbers = self.planes.shape[3]
         room = self.rooms.pop()
+        try:
+            yield from self._between(start, stop, room)
+        finally:
+            self.rooms.append(room)
+
+    def _between(
+        self, start: int, stop: int, room: np.ndarray
+    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        numbers = self.planes.shape[3]
         for run, planes in zip(self.runs, self.planes):
             ends = max(run.start, start), min(run.stop, stop)
             for first in range(*ends, self.most):
@@ -207,7 +215,6 @@ class Sums:
                     for weights, plane, out in zip(self.weights, planes, room)
                 )
                 yield part, re, im
-        self.rooms.append(room)
 
     def _sum(
         self, weights: np.ndarray, plane: np.ndarray, out: np.ndarray

@@ -1,9 +1,9 @@
-"""Hermitian matrices in panels: Cholesky factors and Lanczos, in vectors over the rows.
+"""Hermitian matrices in panels: products, factors, Lanczos, in vectors over the rows.
 
 A matrix is cut into panels of columns. A panel holds its columns one by one, from the
 row of its first pivot on; what is there above a pivot does not count. Real and
 imaginary parts are apart. Rows are filled up to whole vectors with zeros, and so is
-the last panel if there are several.
+the last panel, to a multiple of four columns.
 All functions let other threads run.
 """
 
@@ -36,9 +36,7 @@ def layout(side: int) -> tuple[np.ndarray, int, int]:
     rows = -(-side // VECTOR) * VECTOR
     panels, place = [], 0
     for first in range(0, side, PANEL):
-        width = min(PANEL, side - first)
-        if first:
-            width = -(-width // UNROLLED) * UNROLLED
+        width = -(-min(PANEL, side - first) // UNROLLED) * UNROLLED
         # An odd number of vectors: columns that are a power of two apart would push
         # each other out of the cache.
         stride = ((rows - first) // VECTOR | 1) * VECTOR

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._array import Array, length, to_numpy
+from ._array import Array, length, namespace, to_numpy
 from ._symbol import Taps, phase_like, symbol
 
 TIGHT = 1e-9  # as close as ends are brought where that costs nothing
@@ -41,9 +41,19 @@ def rounding(taps: Taps, unit: float) -> tuple[float, float]:
     """
     side, other = sorted((taps.block[1], taps.columns))
     terms = side + other + len(taps.shifts) + 20
-    # At least what the norm of the sums over the taps, of absolute values, can be.
-    size = math.sqrt(len(taps.shifts)) * length(taps.weight)
+    # At least what sums of absolute values over the taps of a component can have.
+    most = max(part.stop - part.start for part in taps.phases)
+    size = math.sqrt(most) * _largest_group(taps)
     return 8 * unit * terms * side, 8 * unit * terms * size
+
+
+def _largest_group(taps: Taps) -> float:
+    """The largest root of the sum of squares of a group."""
+    if taps.block[0] == 1:
+        return length(taps.weight)
+    xp = namespace(taps.weight)
+    squares = xp.sum(xp.abs(taps.weight) ** 2, axis=0)
+    return math.sqrt(xp.max(xp.sum(xp.reshape(squares, (taps.block[0], -1)), axis=1)))
 
 
 def matrix_at(

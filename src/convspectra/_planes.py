@@ -9,22 +9,21 @@ from ._array import Array
 from ._symbol import SEPARABLE, Taps, phase_factors, runs_of
 
 RUNS = 4  # frequencies of the first axis that are transformed together
-CACHED = 2**17  # entries that are made together, and up to
-AT_ONCE, SEVERAL = 2**21, 8  # if these are the matrices of no more than several
+CACHED = 2**17  # entries of small matrices that are made together
+AT_ONCE, SEVERAL = 2**21, 8  # entries and frequencies of larger ones
 
 
 class Planes:
     """Makes the matrices of NumPy's `taps`, transposed or not, at any frequencies.
 
-    Column by column, and so far apart as there is `room` for a column: that is filled
-    up with zeros. Real products are half of what complex ones take where the taps are
-    real.
+    They lie column by column. Columns are so far `apart`, and filled up with zeros.
+    Real products are half of what complex ones take where the taps are real.
     """
 
-    def __init__(self, taps: Taps, *, transposed: bool, room: int) -> None:
+    def __init__(self, taps: Taps, *, transposed: bool, apart: int) -> None:
         groups, out, into = taps.block
         self.shifts, self.phases, self.transposed = taps.shifts, taps.phases, transposed
-        self.whole = (groups, out if transposed else taps.columns, room)
+        self.whole = (groups, out if transposed else taps.columns, apart)
         weight = taps.weight.reshape(-1, groups, out, into)
         weight = weight if transposed else weight.swapaxes(2, 3)
         rows = weight.shape[3]
@@ -32,10 +31,12 @@ class Planes:
         self.shape = self.whole if len(self.phases) == 1 else weight.shape[1:]
         self.is_real = not weight.imag.any()
         parts = (weight.real,) if self.is_real else (weight.real, weight.imag)
-        planes = np.zeros((len(parts), len(weight), *self.shape))
-        for plane, part in zip(planes, parts):
-            plane[..., :rows] = part
-        self.planes = planes.reshape(*planes.shape[:2], -1)
+        self.taps = []  # of each component, those of real parts first
+        for own in self.phases:
+            planes = np.zeros((len(parts), own.stop - own.start, *self.shape))
+            for plane, part in zip(planes, parts):
+                plane[..., :rows] = part[own]
+            self.taps.append(planes.reshape(-1, math.prod(self.shape)))
         self.first = 1  # taps along the first axis, if that is gone through first
         if len(weight) >= SEPARABLE and len(self.phases) == 1 and self.is_real:
             self.first = len(np.unique(taps.shifts[:, 0]))
@@ -45,8 +46,8 @@ class Planes:
     ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Slices of the frequencies, with their real and imaginary parts.
 
-        These are (frequencies * groups, columns, room); each takes the place of the one
-        before.
+        These are (frequencies * groups, columns, apart); each takes the place of the
+        one before.
         """
         phase: Array = phase_factors(self.shifts, frequencies, parts)
         entries = math.prod(self.whole)
@@ -63,9 +64,8 @@ class Planes:
     def _at_once(self, phase: Array, room: np.ndarray) -> Iterator[slice]:
         for part in _slices(0, len(phase), len(room) // 2):
             both = room[: 2 * (part.stop - part.start)]
-            for number, own in enumerate(self.phases):
+            for number, (own, taps) in enumerate(zip(self.phases, self.taps)):
                 weights = _weights(phase[part, own], is_real=self.is_real)
-                taps = self.planes[:, own].reshape(weights.shape[1], -1)
                 if len(self.phases) == 1:
                     np.matmul(weights, taps, out=both.reshape(len(both), -1))
                 else:
@@ -84,7 +84,7 @@ class Planes:
         """Along the first axis, then for each frequency there along the rest."""
         rest = phase.shape[1] // self.first
         starts, runs = runs_of(phase[:, ::rest])
-        taps = self.planes.reshape(self.first, -1)
+        taps = self.taps[0].reshape(self.first, -1)
         for some in _slices(0, len(runs), RUNS):
             turned = np.stack([starts[some].real, starts[some].imag], axis=1)
             half_way = turned.reshape(-1, self.first) @ taps

@@ -18,7 +18,7 @@ from .plans import Plan
 from .probe import Measured, ProbeError, probed
 from .reference import ALLOWED, affordable, as_reference, error, is_right, reference
 
-LEAST_SAMPLE = 2e-3  # seconds; what is shorter is run several times in a row
+LEAST_SAMPLE = 0.02  # seconds; what is shorter is run several times in a row
 PAUSE = 0.02  # seconds before a sample, for the threads of the one before to settle
 SHORT = 0.05  # seconds; what is shorter has one untimed run after the pause
 GROWTH = 8  # of the time with twice the channels, which are cubed
