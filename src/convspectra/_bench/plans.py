@@ -64,9 +64,9 @@ FULL = Plan(
     # The one that takes half of the time comes last.
     cases=(*_SMALL[:-1], *_LARGE, *sweep(8, 32, 64, 128), *_RESNETS, _SMALL[-1]),
     memory=(*_SMALL[4:], *_LARGE[4:]),
-    repeats=7,
+    repeats=21,
     least_repeats=2,
-    budget=5.0,
+    budget=3.0,
     once_above=10.0,
     patience=150.0,
 )
