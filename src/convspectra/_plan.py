@@ -31,7 +31,8 @@ TAPS = 9
 LOOKS = 2  # times the first boxes of a search that it looks at, about,
 ROUNDS = 5  # times what one look takes to begin
 NODES = 13  # of these kernels
-TOUCH = 6e-8  # seconds per number to make matrices and to move them about
+MOVE = 1.2e-8  # seconds per number to make the matrix of a node,
+TOUCH = 6e-8  # and for all that is done with one matrix alone
 LANCZOS, STEP = 100, 1.5e-3  # applications of a layer, and what each takes at least
 SPARE = 2**25  # bytes of what is always there: threads, their blocks, small arrays
 JOBS: dict[str, Callable[[Array, Geometry], object]] = {
@@ -135,7 +136,7 @@ def _on_torus(job: str, torus: Stencil, *, double: bool) -> Cost:
 
 def _of_a_node(side: int, other: int) -> float:
     """Seconds for a Gram matrix from which those of all frequencies are made."""
-    return 8 * side * side * other / _product_rate() + TOUCH * side * other
+    return 4 * side * side * other / _product_rate() + MOVE * side * other
 
 
 def _of_one_matrix(torus: Stencil) -> Cost:
