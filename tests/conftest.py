@@ -8,6 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from convspectra._threads import cores
+
+# TensorFlow's plain CPU code has no dilated transposed convolutions; oneDNN's has, and
+# is the default on machines of one maker only. It is read when TensorFlow is imported.
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
+
 # Under CI the same examples every time; elsewhere new ones, to find new failures.
 settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("shared")
@@ -26,6 +32,17 @@ def library(name):
     if name == "jax.numpy":
         importlib.import_module("jax").config.update("jax_enable_x64", True)
     return module
+
+
+@pytest.fixture(scope="session", autouse=True)
+def two_cores():
+    """Two threads of our own on every machine, whatever else limits this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.sched_getaffinity", lambda pid: {0, 1}, raising=False)
+        patch.setattr("os.cpu_count", lambda: 2)
+        patch.delenv("OMP_NUM_THREADS", raising=False)
+        cores.cache_clear()
+        assert cores() == 2
 
 
 @pytest.fixture(params=LIBRARIES)

@@ -119,7 +119,11 @@ CASES = {
 def keras():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    return needed("keras")
+    keras = needed("keras")
+    from tensorflow.python.framework.test_util import IsMklEnabled
+
+    assert IsMklEnabled(), "TF_ENABLE_ONEDNN_OPTS must be 1 before TensorFlow is there"
+    return keras
 
 
 @pytest.fixture(scope="module")

@@ -167,7 +167,7 @@ def test_every_so_many_steps(method):
     assert bound.steps == 4
 
 
-def test_a_thousand_steps_never_leave_the_ball():
+def test_hundreds_of_steps_never_leave_the_ball():
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(2, 2, 3, padding=1),
@@ -178,7 +178,7 @@ def test_a_thousand_steps_never_leave_the_ball():
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     SpectralClip(model, 0.7, 1, method="project", example=x).attach(optimizer)
     largest = []
-    for _ in range(1000):
+    for _ in range(250):
         optimizer.zero_grad()
         (-model(x).square().mean()).backward()
         optimizer.step()
