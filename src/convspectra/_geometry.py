@@ -5,9 +5,30 @@ import math
 import operator
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    SupportsIndex,
+    TypeAlias,
+    get_args,
+)
 
-BOUNDARIES = ("circular", "zeros", "reflect", "replicate")
+Boundary: TypeAlias = Literal["circular", "zeros", "reflect", "replicate"]
+BOUNDARIES: tuple[Boundary, ...] = get_args(Boundary)
+
+
+class IndexArray(Protocol):
+    """An array of whole numbers, of any library."""
+
+    def tolist(self) -> Any: ...
+
+
+# What a geometry accepts for sizes and paddings; its fields say what it keeps of them.
+Sizes: TypeAlias = SupportsIndex | tuple[SupportsIndex, ...] | list[int] | IndexArray
+Pairs: TypeAlias = tuple[Sizes, ...] | list[int] | list[tuple[int, int]]
+Padding: TypeAlias = Literal["same", "valid"] | SupportsIndex | Pairs | IndexArray
 
 
 class Axis(NamedTuple):
@@ -21,7 +42,7 @@ class Axis(NamedTuple):
     before: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Geometry:
     """Grid, stride, dilation, groups, padding and boundary of a convolution.
 
@@ -54,33 +75,43 @@ class Geometry:
     (16, 16)
     """
 
-    # Wider types than the fields keep: `__post_init__` turns them into int or tuple.
-    grid: Any
-    stride: Any = 1
-    dilation: Any = 1
-    groups: int = 1
-    padding: Any = "same"
-    boundary: str = "circular"
-    transposed: bool = False
-    output_padding: Any = 0
+    grid: int | tuple[int, ...] | None
+    stride: int | tuple[int, ...]
+    dilation: int | tuple[int, ...]
+    groups: int
+    padding: Literal["same"] | int | tuple[tuple[int, int], ...]
+    boundary: Boundary
+    transposed: bool
+    output_padding: int | tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        grid = None if self.grid is None else _sizes("grid", self.grid, least=1)
-        object.__setattr__(self, "grid", grid)
-        for name, least in (("stride", 1), ("dilation", 1), ("output_padding", 0)):
-            value = _sizes(name, getattr(self, name), least=least)
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "groups", size("groups", self.groups, least=1))
-        object.__setattr__(self, "padding", _padding(self.padding))
-        if self.boundary not in BOUNDARIES:
+    # Written out, because it accepts wider types than the fields have.
+    def __init__(
+        self,
+        grid: Sizes | None,
+        stride: Sizes = 1,
+        dilation: Sizes = 1,
+        groups: SupportsIndex = 1,
+        padding: Padding = "same",
+        boundary: Boundary = "circular",
+        transposed: bool = False,
+        output_padding: Sizes = 0,
+    ) -> None:
+        if boundary not in BOUNDARIES:
             raise ValueError(
-                f"`boundary` must be one of {', '.join(BOUNDARIES)}, "
-                f"got {self.boundary!r}."
+                f"`boundary` must be one of {', '.join(BOUNDARIES)}, got {boundary!r}."
             )
-        if not isinstance(self.transposed, bool):
-            raise TypeError(
-                f"`transposed` must be True or False, got {self.transposed!r}."
-            )
+        if not isinstance(transposed, bool):
+            raise TypeError(f"`transposed` must be True or False, got {transposed!r}.")
+        self._keep(
+            grid=None if grid is None else _sizes("grid", grid, least=1),
+            stride=_sizes("stride", stride, least=1),
+            dilation=_sizes("dilation", dilation, least=1),
+            groups=size("groups", groups, least=1),
+            padding=_padding(padding),
+            boundary=boundary,
+            transposed=transposed,
+            output_padding=_sizes("output_padding", output_padding, least=0),
+        )
         axes = self._axes()
         if axes is not None:
             self._spread(axes)
@@ -99,7 +130,7 @@ class Geometry:
             )
         return self
 
-    def out_grid(self, kernel: Any = None) -> tuple[int, ...]:
+    def out_grid(self, kernel: Sizes | None = None) -> tuple[int, ...]:
         """Return the sizes of the layer's output.
 
         Parameters
@@ -110,7 +141,7 @@ class Geometry:
         axes = self.meet(kernel)
         return tuple(a.columns if self.transposed else a.rows for a in axes)
 
-    def torus(self, kernel: Any = None) -> "Geometry":
+    def torus(self, kernel: Sizes | None = None) -> "Geometry":
         """Return the circular geometry that stands in for this one.
 
         It has the same stride, dilation and groups on a grid of (output grid) * stride
@@ -126,13 +157,13 @@ class Geometry:
         if self.transposed:
             grid = self.grid
         else:
-            stride = self.on(len(axes)).stride
+            stride = per_axis(self.stride, len(axes))
             grid = tuple(a.rows * s for a, s in zip(axes, stride))
         return replace(
             self, grid=grid, padding="same", boundary="circular", output_padding=0
         )
 
-    def meet(self, kernel: Any) -> tuple[Axis, ...]:
+    def meet(self, kernel: Sizes | None) -> tuple[Axis, ...]:
         """Return rows, columns and padding on each axis, for kernel sizes `kernel`."""
         if self.grid is None:
             raise ValueError(
@@ -144,10 +175,14 @@ class Geometry:
                 'The kernel must be known unless `padding` is "same", got padding '
                 f"{self.padding!r}. Pass its sizes: `weight.shape[2:]`."
             )
-        kernel = _sizes("kernel", 1 if kernel is None else kernel, least=1)
-        axes = len(kernel) if isinstance(kernel, tuple) else self._axes() or 1
-        full, sizes = self.on(axes), _repeat(kernel, axes)
-        return tuple(_axis(full, a, sizes[a]) for a in range(axes))
+        found = _sizes("kernel", 1 if kernel is None else kernel, least=1)
+        axes = len(found) if isinstance(found, tuple) else self._axes() or 1
+        full, grid, kernels = (
+            self.on(axes),
+            per_axis(self.grid, axes),
+            per_axis(found, axes),
+        )
+        return tuple(_axis(full, a, grid[a], kernels[a]) for a in range(axes))
 
     def _axes(self) -> int | None:
         """The number of axes that the tuples state, None where all are numbers."""
@@ -166,15 +201,22 @@ class Geometry:
         return next(iter(stated.values()), None)
 
     def _spread(self, axes: int) -> None:
-        for name in ("grid", "stride", "dilation", "output_padding"):
-            object.__setattr__(self, name, _repeat(getattr(self, name), axes))
-        if isinstance(self.padding, int):
-            pair = (self.padding, self.padding)
-            object.__setattr__(self, "padding", (pair,) * axes)
+        pair = (self.padding, self.padding)
+        self._keep(
+            grid=None if self.grid is None else per_axis(self.grid, axes),
+            stride=per_axis(self.stride, axes),
+            dilation=per_axis(self.dilation, axes),
+            padding=(pair,) * axes if isinstance(self.padding, int) else self.padding,
+            output_padding=per_axis(self.output_padding, axes),
+        )
+
+    def _keep(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     def _check_output_padding(self) -> None:
         extra, stride, dilation = (
-            _repeat(value, self._axes() or 1)
+            per_axis(value, self._axes() or 1)
             for value in (self.output_padding, self.stride, self.dilation)
         )
         if any(extra) and (not self.transposed or self.padding == "same"):
@@ -199,16 +241,16 @@ def _spread_out(geometry: Geometry, axes: int) -> Geometry:
     return found
 
 
-def _axis(geometry: Geometry, axis: int, kernel: int) -> Axis:
-    n, s = geometry.grid[axis], geometry.stride[axis]
-    reach = geometry.dilation[axis] * (kernel - 1) + 1
-    if geometry.padding == "same":
+def _axis(geometry: Geometry, axis: int, n: int, kernel: int) -> Axis:
+    s, d = _entry(geometry.stride, axis), _entry(geometry.dilation, axis)
+    reach = d * (kernel - 1) + 1
+    if not isinstance(geometry.padding, tuple):  # "same"
         rows, columns = (n, n * s) if geometry.transposed else (-(-n // s), n)
         return Axis(columns, rows, max((rows - 1) * s + reach - columns, 0) // 2)
     before, after = geometry.padding[axis]
     if geometry.transposed:
-        rows = n
-        columns = (n - 1) * s + reach - before - after + geometry.output_padding[axis]
+        rows, more = n, _entry(geometry.output_padding, axis)
+        columns = (n - 1) * s + reach - before - after + more
     else:
         rows, columns = (n + before + after - reach) // s + 1, n
     if min(rows, columns) < 1:
@@ -257,7 +299,7 @@ def _sizes(name: str, value: Any, *, least: int) -> int | tuple[int, ...]:
     return tuple(size(name, v, least=least) for v in value)
 
 
-def _padding(value: Any) -> Any:
+def _padding(value: Any) -> Literal["same"] | int | tuple[tuple[int, int], ...]:
     """Turn a padding into "same", a number for every side, or a pair per axis."""
     if isinstance(value, str):
         if value not in ("same", "valid"):
@@ -265,7 +307,7 @@ def _padding(value: Any) -> Any:
                 '`padding` must be "same", "valid", a number, a number per axis or a '
                 f"(before, after) pair per axis, got {value!r}."
             )
-        return 0 if value == "valid" else value
+        return 0 if value == "valid" else "same"
     if hasattr(value, "tolist"):
         value = value.tolist()
     if not isinstance(value, (tuple, list)):
@@ -284,6 +326,10 @@ def _pair(value: Any) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def _repeat(value: Any, axes: int) -> Any:
-    """One number for every axis; None, "same" and tuples stay."""
+def _entry(value: int | tuple[int, ...], axis: int) -> int:
+    return value if isinstance(value, int) else value[axis]
+
+
+def per_axis(value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:
+    """One number for every axis; a tuple stays."""
     return (value,) * axes if isinstance(value, int) else value

@@ -90,15 +90,15 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
     NormBounds
         `lower <= norm <= upper`, rounding included, by one of these methods:
 
-        "frequencies" : circular boundary, block diagonal. The ends meet to `rtol`.
-        "matrix" : any other layer whose matrix is small: up to 2**24 entries, and 2**33
-            if these are multiplied by its shorter side (2048 x 2048, or many smaller
-            ones in groups). The ends meet to `rtol`.
-        "embedding" : other layers. The upper end is that of a circular layer which
-            holds this one as a block; the lower end is attained on the layer itself.
-        "supremum" : grid None. With zero padding or a circular boundary the ends meet
-            to `rtol`; with reflect and replicate the upper end is that times what the
-            padding can add on the smallest grid.
+        - "frequencies": circular boundary, block diagonal. The ends meet to `rtol`.
+        - "matrix": any other layer whose matrix is small: up to `2**24` entries, and
+          `2**33` if these are multiplied by its shorter side (2048 x 2048, or many
+          smaller ones in groups). The ends meet to `rtol`.
+        - "embedding": other layers. The upper end is that of a circular layer which
+          holds this one as a block; the lower end is attained on the layer itself.
+        - "supremum": grid None. With zero padding or a circular boundary the ends meet
+          to `rtol`; with reflect and replicate the upper end is that times what the
+          padding can add on the smallest grid.
 
         A norm below what rounding leaves of the kernel, some 1e-14 of it, is bounded
         by that. The ends are double-precision scalars of the array's library (single
@@ -132,7 +132,7 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
         lower=lower,
         upper=upper,
         method=method_of(stencil),
-        grid=None if stencil.axes is None else geometry.on(len(stencil.kernel)).grid,
+        grid=stencil.grid,
     )
 
 

@@ -284,8 +284,7 @@ def project(
         arrays=1,
         scalars=(-1, 1, -1, 1, 0, 0, 0),
     )
-    method = method_of(stencil)
-    grid = None if stencil.axes is None else geometry.on(len(stencil.kernel)).grid
+    method, grid = method_of(stencil), stencil.grid
     return Projection(
         weight=found[0],
         before=NormBounds(found[1], found[2], method, grid),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ._array import Array, check_weight
-from ._geometry import Axis, Geometry
+from ._geometry import Axis, Geometry, per_axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,13 @@ class Stencil:
     @property
     def before(self) -> tuple[int, ...]:
         return tuple(axis.before for axis in self.known_axes)
+
+    @property
+    def grid(self) -> tuple[int, ...] | None:
+        """The sizes of the layer's input; None for every size at once."""
+        if self.axes is None:
+            return None
+        return self.rows if self.transposed else self.columns
 
     @property
     def taps(self) -> int:
@@ -93,25 +100,28 @@ def stencil_of(weight: Array, geometry: Geometry) -> Stencil:
             f"`groups` must divide the {name} channels, the first axis of `weight`, "
             f"got {geometry.groups} groups for shape {shape}."
         )
-    full, kernel = geometry.on(len(shape) - 2), shape[2:]
-    if full.padding == "same":
-        padded = tuple(d * (k - 1) for k, d in zip(kernel, full.dilation))
-    else:
+    kernel = shape[2:]
+    full = geometry.on(len(kernel))
+    stride = per_axis(full.stride, len(kernel))
+    dilation = per_axis(full.dilation, len(kernel))
+    if isinstance(full.padding, tuple):
         padded = tuple(map(sum, full.padding))
-    if full.grid is None and full.boundary == "circular" and full.padding != "same":
-        _check_padding_on_any_grid(full, kernel)
-    return Stencil(
+    else:  # "same"
+        padded = tuple(d * (k - 1) for k, d in zip(kernel, dilation))
+    found = Stencil(
         groups=full.groups,
         out=shape[0] // full.groups,
         into=shape[1],
         kernel=kernel,
-        stride=full.stride,
-        dilation=full.dilation,
+        stride=stride,
+        dilation=dilation,
         axes=None if full.grid is None else full.meet(kernel),
         boundary=full.boundary,
         transposed=full.transposed,
         padded=padded,
     )
+    _check_padding_on_any_grid(full, found)
+    return found
 
 
 def columns_read(stencil: Stencil, axis: int) -> np.ndarray:
@@ -173,13 +183,17 @@ def _repeats_on_any_grid(stencil: Stencil, axis: int) -> int:
     return 1
 
 
-def _check_padding_on_any_grid(geometry: Geometry, kernel: tuple[int, ...]) -> None:
+def _check_padding_on_any_grid(geometry: Geometry, stencil: Stencil) -> None:
     """Refuse circular padding with which no grid is a torus, or part of one."""
-    for axis, k in enumerate(kernel):
-        s, (before, after) = geometry.stride[axis], geometry.padding[axis]
-        spare = geometry.dilation[axis] * (k - 1) + 1 - before - after
-        if geometry.transposed:
-            fits = spare + geometry.output_padding[axis] == s
+    if stencil.axes is not None or stencil.boundary != "circular":
+        return
+    if not isinstance(geometry.padding, tuple):  # "same"
+        return
+    more = per_axis(geometry.output_padding, len(stencil.kernel))
+    for axis, (before, after) in enumerate(geometry.padding):
+        spare = stencil.reach[axis] - before - after
+        if stencil.transposed:
+            fits = spare + more[axis] == stencil.stride[axis]
         else:
             fits = spare > 0
         if not fits:

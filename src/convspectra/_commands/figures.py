@@ -29,7 +29,9 @@ def save_figures(
         plot.draw_report(shown, ax, legend=False, **panel)
     plot.draw_order(shown, figure)
     save(figure, folder / f"spectra.{suffix}")
-    images = [x for x in with_values if len(x.shape) == 4 and min(x.geometry.grid) > 1]
+    images = [
+        x for x in with_values if len(x.shape) == 4 and min(x.norm.grid or (0,)) > 1
+    ]
     if not images:
         return [f"spectra.{suffix}"]
     loudest = max(images, key=lambda layer: float(layer.norm.upper))

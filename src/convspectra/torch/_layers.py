@@ -10,6 +10,7 @@ from torch import nn
 
 from .._geometry import Geometry
 from .._layer import Layer
+from .._text import cell
 from ._modules import (
     KNOWN,
     check_has_numbers,
@@ -141,7 +142,7 @@ def _layer(use: Use, several: bool) -> Layer:
             after, norm = use.batch_norm
             name, weight = f"{name}+{after}", _folded(weight, use.geometry, norm)
     if several:
-        name = f"{name}@{'x'.join(map(str, use.geometry.grid))}"
+        name = f"{name}@{cell(use.geometry.grid)}"
     return Layer(name, weight, use.geometry)
 
 

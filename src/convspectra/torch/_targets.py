@@ -1,5 +1,6 @@
 """Which parameters of a model are to be bounded, by how much, at which geometries."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._geometry import Geometry, positive
+from .._geometry import Geometry, per_axis, positive
 from ._layers import Layers, lazy_ones, recorded, uses_of, uses_on_any_size
 from ._modules import is_compiled, not_known, unwrapped
 from ._record import Recorder, Use
@@ -149,7 +150,7 @@ def _bound(bounds: Mapping[str, float | None], name: str) -> float | None:
 
 
 def _sites(geometry: Geometry) -> int:
-    found = 1
-    for n, s in zip(geometry.grid or (), geometry.stride):
-        found *= -(-n // s)
-    return found
+    if geometry.grid is None:
+        return 1
+    sides = zip(per_axis(geometry.grid, 1), per_axis(geometry.stride, 1))
+    return math.prod(-(-n // s) for n, s in sides)
