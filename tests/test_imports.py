@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 from types import ModuleType
 
 import pytest
@@ -24,6 +25,10 @@ def test_public_names_are_these():
         for name, value in vars(convspectra).items()
         if not name.startswith("_") and not isinstance(value, ModuleType)
     } == set(PUBLIC.split())
+
+
+def test_the_version_is_that_of_the_installed_package():
+    assert convspectra.__version__ == version("convspectra")
 
 
 @pytest.mark.parametrize("name", PUBLIC.split())

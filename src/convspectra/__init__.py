@@ -1,7 +1,7 @@
 """What a convolutional layer really does to the size of its input."""
 
+import typing as _typing
 from importlib import import_module as _import_module
-from typing import Any as _Any
 
 from ._dense import dense_matrix as dense_matrix
 from ._geometry import Geometry as Geometry
@@ -24,9 +24,17 @@ from ._spectrum import summarize as summarize
 from ._witness import TopVectors as TopVectors
 from ._witness import top_vectors as top_vectors
 
+if _typing.TYPE_CHECKING:
+    from . import torch as torch
 
-def __getattr__(name: str) -> _Any:
-    """Import `convspectra.torch`, and with it PyTorch, when it is asked for."""
-    if name == "torch":
-        return _import_module(".torch", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __version__: str
+    """The version of the installed package."""
+else:
+
+    def __getattr__(name: str) -> _typing.Any:
+        """Import what takes long when it is asked for: PyTorch, and the metadata."""
+        if name == "torch":
+            return _import_module(".torch", __name__)
+        if name == "__version__":
+            return _import_module("importlib.metadata").version(__name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,7 @@
 """Pictures of spectra, drawn on axes that the caller makes, shows and saves."""
 
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from ._report import LayerSpectrum, Report
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-matplotlib = require("matplotlib", extra="plot")
+matplotlib: ModuleType = require("matplotlib", extra="plot")
 DECADES = 2.3  # that a picture shows below its largest value
 TICKS = 12  # names of checkpoints below an axis
 LEGEND = 14  # lines that fit into a legend; where there are more, a color bar serves

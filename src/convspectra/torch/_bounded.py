@@ -1,5 +1,7 @@
 """A layer whose norm is bounded by how its weight is made."""
 
+from typing import TypeVar
+
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
@@ -10,12 +12,13 @@ from .._geometry import Geometry, positive
 from ._modules import KNOWN, as_kernel, geometry_of
 from ._norm_op import norm_of, text_of
 
+Module = TypeVar("Module", bound=nn.Module)
 MARGIN = 8  # roundings of the weight by which the norm may be too large
 
 
 def bounded(
-    module: nn.Module, max_norm: float = 1.0, *, grid: tuple[int, ...] | None = None
-) -> nn.Module:
+    module: Module, max_norm: float = 1.0, *, grid: tuple[int, ...] | None = None
+) -> Module:
     """Give a layer a weight that is scaled down to a norm of at most `max_norm`.
 
     A parametrization of PyTorch's: the weight is computed from the parameter whenever

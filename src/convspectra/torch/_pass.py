@@ -33,6 +33,9 @@ class Change:
     max_norm : float
     """
 
+    name: str
+    max_norm: float
+
     def __init__(self, name: str, before: Norm, after: Norm, max_norm: float) -> None:
         self.name, self.max_norm = name, max_norm
         self._before, self._after = before, after

@@ -70,6 +70,18 @@ class SpectralClip:
     True
     """
 
+    model: nn.Module
+    max_norm: Bounds
+    every: int
+    method: str
+    linear: bool
+    log: Log | None
+    group: Any
+    steps: int
+    passes: int
+    seconds: float
+    last: Pass | None
+
     def __init__(
         self,
         model: nn.Module,

@@ -25,6 +25,9 @@ class SpectralClipCallback(lightning.Callback):
         The one at work, once training has begun.
     """
 
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.args, self.kwargs = args, kwargs
         self.clip: SpectralClip | None = None
