@@ -6,10 +6,12 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
+import convspectra
 from convspectra.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -58,6 +60,18 @@ def test_the_scripts_of_a_page_run(page, name, block, tmp_path):
         timeout=300,
     )
     assert done.returncode == 0, f"{page}: {done.stderr[-3000:]}"
+
+
+def test_the_reference_has_every_public_name(torch):
+    for module, page in ((convspectra, "convspectra"), (convspectra.torch, "torch")):
+        text = (ROOT / "docs" / "api" / f"{page}.md").read_text(encoding="utf-8")
+        listed = re.findall(rf"^::: {module.__name__}\.(\w+)$", text, re.MULTILINE)
+        public = [
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("_") and not isinstance(value, ModuleType)
+        ]
+        assert set(public) == set(listed) - {"__version__"}
 
 
 def test_pages_link_to_files_that_are_there():
