@@ -1,5 +1,8 @@
 """What a geometry accepts, what it refuses, and in which words."""
 
+import pickle
+from dataclasses import FrozenInstanceError, replace
+
 import numpy as np
 import pytest
 
@@ -70,6 +73,15 @@ def test_arrays_of_whole_numbers_are_tuples():
 def test_geometries_compare_and_hash_by_value():
     assert Geometry((8, 8), 2) == Geometry([8, 8], (2, 2))
     assert len({Geometry((8, 8), 2), Geometry((8, 8), (2, 2))}) == 1
+
+
+def test_a_geometry_stays_as_it_is_and_can_be_copied():
+    geometry = Geometry((8, 8), padding=1, boundary="zeros")
+    with pytest.raises(FrozenInstanceError):
+        geometry.stride = 2
+    assert pickle.loads(pickle.dumps(geometry)) == geometry
+    assert replace(geometry, stride=2) == Geometry((8, 8), 2, 1, 1, 1, "zeros")
+    assert not hasattr(geometry, "__dict__")
 
 
 @pytest.mark.parametrize(
