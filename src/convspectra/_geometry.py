@@ -12,11 +12,9 @@ from typing import (
     Protocol,
     SupportsIndex,
     TypeAlias,
-    get_args,
 )
 
-Boundary: TypeAlias = Literal["circular", "zeros", "reflect", "replicate"]
-BOUNDARIES: tuple[Boundary, ...] = get_args(Boundary)
+from ._boundary import BOUNDARIES, BoundaryName
 
 
 class IndexArray(Protocol):
@@ -80,7 +78,7 @@ class Geometry:
     dilation: int | tuple[int, ...]
     groups: int
     padding: Literal["same"] | int | tuple[tuple[int, int], ...]
-    boundary: Boundary
+    boundary: BoundaryName
     transposed: bool
     output_padding: int | tuple[int, ...]
 
@@ -92,7 +90,7 @@ class Geometry:
         dilation: Sizes = 1,
         groups: SupportsIndex = 1,
         padding: Padding = "same",
-        boundary: Boundary = "circular",
+        boundary: BoundaryName = "circular",
         transposed: bool = False,
         output_padding: Sizes = 0,
     ) -> None:

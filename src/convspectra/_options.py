@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ._boundary import BOUNDARIES
 from ._examine import Options
-from ._geometry import BOUNDARIES
 from ._kernels import FIELDS, read_table
 from ._readers import SUFFIXES
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ._array import Array, check_weight
+from ._boundary import boundary_of
 from ._geometry import Axis, Geometry, per_axis
 
 
@@ -66,7 +67,7 @@ class Stencil:
             for a, s, reach in sides
         )
         whole = all(a.rows * s == a.columns for a, s, _ in sides)
-        return whole and (inside or self.boundary == "circular")
+        return whole and (inside or boundary_of(self.boundary).is_circular)
 
     @property
     def known_axes(self) -> tuple[Axis, ...]:
@@ -132,14 +133,7 @@ def columns_read(stencil: Stencil, axis: int) -> np.ndarray:
     n, rows, before = stencil.known_axes[axis]
     extent = (rows - 1) * stencil.stride[axis] + stencil.reach[axis]
     site = np.arange(-before, extent - before)
-    if stencil.boundary == "zeros":
-        return np.where((site >= 0) & (site < n), site, -1)
-    if stencil.boundary == "replicate":
-        return np.clip(site, 0, n - 1)
-    if stencil.boundary == "circular":
-        return site % n
-    turn = site % max(2 * n - 2, 1)  # reflect: there and back again
-    return np.minimum(turn, 2 * n - 2 - turn)
+    return boundary_of(stencil.boundary).columns_at(site, n)
 
 
 def embedding(stencil: Stencil) -> tuple[Stencil, float]:
@@ -154,7 +148,7 @@ def embedding(stencil: Stencil) -> tuple[Stencil, float]:
     axes, repeats = [], 1
     for a in range(len(stencil.kernel)):
         if stencil.axes is None:
-            repeats *= _repeats_on_any_grid(stencil, a)
+            repeats *= boundary_of(stencil.boundary).repeats(stencil.padded[a])
         else:
             axis, times = _embedded_axis(stencil, a)
             axes.append(axis)
@@ -165,27 +159,20 @@ def embedding(stencil: Stencil) -> tuple[Stencil, float]:
 
 def _embedded_axis(stencil: Stencil, axis: int) -> tuple[Axis, int]:
     n, rows, before = stencil.known_axes[axis]
-    s = stencil.stride[axis]
-    if stencil.boundary == "circular" and n % s == 0:
+    s, boundary = stencil.stride[axis], boundary_of(stencil.boundary)
+    if boundary.is_circular and n % s == 0:
         return Axis(n, n // s, before), -(-rows * s // n)
-    if stencil.boundary == "zeros":
+    if boundary.is_zero:
         wide, times = n + stencil.reach[axis] - 1, 1
     else:
         read = columns_read(stencil, axis)
-        wide, times = len(read), int(np.bincount(read).max())
+        wide, times = len(read), int(np.bincount(read[read >= 0]).max(initial=1))
     return Axis(-(-wide // s) * s, -(-wide // s), before), times
-
-
-def _repeats_on_any_grid(stencil: Stencil, axis: int) -> int:
-    padded = stencil.padded[axis]
-    if stencil.boundary in ("reflect", "replicate"):
-        return 1 + padded  # on a grid of one site
-    return 1
 
 
 def _check_padding_on_any_grid(geometry: Geometry, stencil: Stencil) -> None:
     """Refuse circular padding with which no grid is a torus, or part of one."""
-    if stencil.axes is not None or stencil.boundary != "circular":
+    if stencil.axes is not None or not boundary_of(stencil.boundary).is_circular:
         return
     if not isinstance(geometry.padding, tuple):  # "same"
         return

@@ -1,0 +1,71 @@
+"""The boundaries: what a layer reads beyond its input, in one table keyed by name.
+
+`dense_matrix`, the judge of this table, has one of its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """What is read at the sites of an axis, beyond its n columns too.
+
+    Attributes
+    ----------
+    columns_at : function
+        From sites, an array of whole numbers, and n to the column that is read at each
+        of them, -1 for a zero. At a site from 0 to n - 1 that is the site itself.
+    is_circular, is_zero : bool
+        Whether the axis is a circle, and whether all sites beyond it are zeros. Of
+        these more is known than of a boundary in general.
+    """
+
+    columns_at: Callable[[np.ndarray, int], np.ndarray]
+    is_circular: bool = False
+    is_zero: bool = False
+
+    def repeats(self, padded: int) -> int:
+        """At how many sites a column is read at most, on a grid of any size.
+
+        Parameters
+        ----------
+        padded : int
+            Sites of padding on both sides; on a circle no more than make the layer a
+            torus, or part of one.
+        """
+        # In general: at its own site, and at all of the padding on a grid of one site.
+        return 1 if self.is_circular or self.is_zero else 1 + padded
+
+
+def _zeros(site: np.ndarray, n: int) -> np.ndarray:
+    return np.where((site >= 0) & (site < n), site, -1)
+
+
+def _reflect(site: np.ndarray, n: int) -> np.ndarray:
+    turn = site % max(2 * n - 2, 1)  # there and back again, edges once
+    return np.minimum(turn, 2 * n - 2 - turn)
+
+
+# For type checkers, which cannot read the table.
+BoundaryName: TypeAlias = Literal["circular", "zeros", "reflect", "replicate"]
+_BY_NAME: dict[BoundaryName, Boundary] = {
+    "circular": Boundary(lambda site, n: site % n, is_circular=True),
+    "zeros": Boundary(_zeros, is_zero=True),
+    "reflect": Boundary(_reflect),
+    "replicate": Boundary(lambda site, n: np.clip(site, 0, n - 1)),
+}
+BOUNDARIES: tuple[BoundaryName, ...] = tuple(_BY_NAME)
+
+
+def boundary_of(name: str) -> Boundary:
+    """The boundary of this name; an error if there is none."""
+    if name not in _BY_NAME:
+        raise ValueError(
+            f"A boundary must be one of {', '.join(_BY_NAME)}, got {name!r}, of which "
+            "nothing is known. State in `_boundary.py` what it reads."
+        )
+    return _BY_NAME[name]
