@@ -108,6 +108,13 @@ OTHERS = {
     ),
 }
 CASES = TORUS | OTHERS
+IN_TORCH = [
+    case
+    for case, (_, geometry) in CASES.items()
+    # torch transposes zero padding only, and pads a torus once round at most
+    if not (geometry.get("transposed") and geometry.get("boundary") != "zeros")
+    and case not in ("grid-of-one", "kernel-past-grid")
+]
 
 
 def make(case, rng, dtype="float64"):
@@ -142,3 +149,53 @@ def descending(values):
 def basis(shape):
     """Every unit image of `shape`, one after another."""
     return np.eye(math.prod(shape)).reshape(-1, *shape)
+
+
+def input_shape(weight, geometry):
+    channels = weight.shape[0] if geometry.transposed else weight.shape[1]
+    full = geometry.on(weight.ndim - 2)
+    times = 1 if geometry.transposed else geometry.groups
+    return (channels * times, *full.grid)
+
+
+def pads(weight, geometry):
+    """(before, after) on each axis, read off the definition of the output size."""
+    full = geometry.on(weight.ndim - 2)
+    if full.padding != "same":
+        return full.padding
+    found = []
+    for n, k, s, d in zip(full.grid, weight.shape[2:], full.stride, full.dilation):
+        columns = n * s if geometry.transposed else n
+        outputs = n if geometry.transposed else -(-n // s)
+        total = max((outputs - 1) * s + d * (k - 1) + 1 - columns, 0)
+        found.append((total // 2, total - total // 2))
+    return tuple(found)
+
+
+def torch_matrix(torch, weight, geometry):
+    """The layer as torch computes it, one column per unit image."""
+    full, axes = geometry.on(weight.ndim - 2), weight.ndim - 2
+    kernel = torch.asarray(weight)
+    x = torch.asarray(basis(input_shape(weight, geometry)))
+    sides = pads(weight, geometry)
+    functional = torch.nn.functional
+    if geometry.transposed:
+        convolve = getattr(functional, f"conv_transpose{axes}d")
+        before = [a for a, _ in sides]
+        y = convolve(
+            x, kernel, None, full.stride, 0, 0, full.groups, full.dilation
+        )  # everything, to be cropped and extended by hand
+        for axis, (size, skip) in enumerate(
+            zip(geometry.out_grid(weight.shape[2:]), before), start=2
+        ):
+            missing = max(skip + size - y.shape[axis], 0)
+            shape = list(y.shape)
+            shape[axis] = missing
+            y = torch.cat([y, y.new_zeros(shape)], dim=axis).narrow(axis, skip, size)
+    else:
+        flat = [side for pair in reversed(sides) for side in pair]
+        mode = "constant" if full.boundary == "zeros" else full.boundary
+        y = functional.pad(x, flat, mode=mode)
+        convolve = getattr(functional, f"conv{axes}d")
+        y = convolve(y, kernel, None, full.stride, 0, full.dilation, full.groups)
+    return y.flatten(1).T.numpy()

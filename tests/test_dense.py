@@ -2,73 +2,12 @@
 
 import numpy as np
 import pytest
-from oracles import CASES, basis, make
+from oracles import IN_TORCH, basis, make, torch_matrix
 
 from convspectra import Geometry, dense_matrix
 
-TORCH_MODE = {"circular": "circular", "reflect": "reflect", "replicate": "replicate"}
 
-
-def input_shape(weight, geometry):
-    channels = weight.shape[0] if geometry.transposed else weight.shape[1]
-    full = geometry.on(weight.ndim - 2)
-    times = 1 if geometry.transposed else geometry.groups
-    return (channels * times, *full.grid)
-
-
-def pads(weight, geometry):
-    """(before, after) on each axis, read off the definition of the output size."""
-    full = geometry.on(weight.ndim - 2)
-    if full.padding != "same":
-        return full.padding
-    found = []
-    for n, k, s, d in zip(full.grid, weight.shape[2:], full.stride, full.dilation):
-        columns = n * s if geometry.transposed else n
-        outputs = n if geometry.transposed else -(-n // s)
-        total = max((outputs - 1) * s + d * (k - 1) + 1 - columns, 0)
-        found.append((total // 2, total - total // 2))
-    return tuple(found)
-
-
-def torch_matrix(torch, weight, geometry):
-    """The layer as torch computes it, one column per unit image."""
-    full, axes = geometry.on(weight.ndim - 2), weight.ndim - 2
-    kernel = torch.asarray(weight)
-    x = torch.asarray(basis(input_shape(weight, geometry)))
-    sides = pads(weight, geometry)
-    functional = torch.nn.functional
-    if geometry.transposed:
-        convolve = getattr(functional, f"conv_transpose{axes}d")
-        before = [a for a, _ in sides]
-        y = convolve(
-            x, kernel, None, full.stride, 0, 0, full.groups, full.dilation
-        )  # everything, to be cropped and extended by hand
-        for axis, (size, skip) in enumerate(
-            zip(geometry.out_grid(weight.shape[2:]), before), start=2
-        ):
-            missing = max(skip + size - y.shape[axis], 0)
-            shape = list(y.shape)
-            shape[axis] = missing
-            y = torch.cat([y, y.new_zeros(shape)], dim=axis).narrow(axis, skip, size)
-    else:
-        flat = [side for pair in reversed(sides) for side in pair]
-        mode = TORCH_MODE.get(full.boundary, "constant")
-        y = functional.pad(x, flat, mode=mode)
-        convolve = getattr(functional, f"conv{axes}d")
-        y = convolve(y, kernel, None, full.stride, 0, full.dilation, full.groups)
-    return y.flatten(1).T.numpy()
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        case
-        for case, (_, geometry) in CASES.items()
-        # torch transposes zero padding only, and pads a torus once round at most
-        if not (geometry.get("transposed") and geometry.get("boundary") != "zeros")
-        and case not in ("grid-of-one", "kernel-past-grid")
-    ],
-)
+@pytest.mark.parametrize("case", IN_TORCH)
 def test_the_matrix_is_what_torch_computes(case, rng, torch):
     weight, geometry = make(case, rng)
     want = torch_matrix(torch, weight, geometry)

@@ -20,7 +20,7 @@ from ._array import (
     to_complex,
     to_numpy,
 )
-from ._dense import matrix_shape, tap_reads
+from ._matrix import matrix_shape, tap_reads
 from ._stencil import Stencil
 from ._symbol import (
     Taps,

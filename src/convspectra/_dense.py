@@ -1,4 +1,8 @@
-"""The layer as one explicit matrix, by index arithmetic: the judge of all the rest."""
+"""The layer as one explicit matrix, by index arithmetic: the judge of all the rest.
+
+It shares nothing with what it judges but the checks of arguments: sizes, padding and
+boundaries are written out once more, from their definitions.
+"""
 
 import itertools
 import math
@@ -7,7 +11,7 @@ import numpy as np
 
 from ._array import Array, like, namespace, widen
 from ._geometry import Geometry
-from ._stencil import Stencil, stencil_of
+from ._stencil import stencil_of
 
 DENSE_LIMIT = 2**24  # entries of the largest matrix that is built
 
@@ -40,70 +44,81 @@ def dense_matrix(weight: Array, geometry: Geometry) -> Array:
            [ 1., -1.,  1.],
            [ 0.,  1., -1.]])
     """
-    stencil = stencil_of(weight, geometry)
-    rows, columns = matrix_shape(stencil)
-    if rows * columns * stencil.groups**2 > DENSE_LIMIT:
+    stencil_of(weight, geometry)  # for its checks alone
+    weight, kernel = widen(weight), tuple(weight.shape[2:])
+    layer = geometry.on(len(kernel))
+    sides = [_sides(layer, axis, k) for axis, k in enumerate(kernel)]
+    rows = weight.shape[0] * math.prod(outputs for outputs, _, _ in sides)
+    columns = weight.shape[1] * math.prod(inputs for _, inputs, _ in sides)
+    columns *= layer.groups
+    if rows * columns > DENSE_LIMIT:
         raise ValueError(
-            f"The matrix must have at most {DENSE_LIMIT} entries, got "
-            f"{rows * stencil.groups} x {columns * stencil.groups}. Take a smaller "
-            "grid, or `operator_norm` and `top_vectors`, which never build it."
+            f"The matrix must have at most {DENSE_LIMIT} entries, got {rows} x "
+            f"{columns}. Take a smaller grid, or `operator_norm` and `top_vectors`, "
+            "which never build it."
         )
-    blocks = group_matrices(widen(weight), stencil)
-    xp = namespace(blocks)
-    apart = like(blocks, np.eye(stencil.groups))[:, None, :, None]
-    matrix = xp.reshape(
-        blocks[:, :, None, :] * apart, (rows * stencil.groups, columns * stencil.groups)
-    )
-    return xp.matrix_transpose(matrix) if stencil.transposed else matrix
-
-
-def group_matrices(weight: Array, stencil: Stencil) -> Array:
-    """The convolution as one matrix per group, (groups, out * rows, into * columns)."""
     xp = namespace(weight)
-    flat = xp.reshape(weight, (stencil.groups, stencil.out, stencil.into, -1))
-    matrices: Array = 0.0
-    for t, tap in enumerate(itertools.product(*map(range, stencil.kernel))):
-        reads = like(weight, tap_reads(stencil, tap))[None, None, :, None, :]
-        matrices = matrices + flat[:, :, None, :, t, None] * reads
-    return xp.reshape(matrices, (stencil.groups, *matrix_shape(stencil)))
+    own_group = np.kron(
+        np.eye(layer.groups), np.ones((weight.shape[0] // layer.groups, 1))
+    )  # (out, groups)
+    own_group = like(weight, own_group)[:, None, :, None, None]
+    matrix: Array = 0.0
+    for tap in itertools.product(*map(range, kernel)):
+        reads = np.ones((1, 1))
+        for axis, t in enumerate(tap):
+            reads = np.kron(reads, _reads(layer, axis, t, sides[axis]))
+        reads = like(weight, reads)[None, :, None, None, :]
+        entries = weight[(slice(None), slice(None), *tap)]  # (out, in / groups)
+        matrix = matrix + own_group * entries[:, None, None, :, None] * reads
+    matrix = xp.reshape(matrix, (rows, columns))
+    return xp.matrix_transpose(matrix) if layer.transposed else matrix
 
 
-def matrix_shape(stencil: Stencil) -> tuple[int, int]:
-    """Rows and columns of the matrix of one group."""
-    rows, columns = math.prod(stencil.rows), math.prod(stencil.columns)
-    return stencil.out * rows, stencil.into * columns
+def _sides(layer: Geometry, axis: int, k: int) -> tuple[int, int, int]:
+    """Outputs, inputs and padding before them, of a kernel of k taps on one axis.
+
+    For a transposed layer, of the convolution that it is the transpose of.
+    """
+    n, s = layer.grid[axis], layer.stride[axis]
+    span = layer.dilation[axis] * (k - 1) + 1
+    if layer.padding == "same":
+        outputs, inputs = (n, n * s) if layer.transposed else (math.ceil(n / s), n)
+        missing = (outputs - 1) * s + span - inputs
+        return outputs, inputs, max(missing, 0) // 2
+    before, after = layer.padding[axis]
+    if layer.transposed:
+        # What n outputs read, without the padding, and some that no output reads.
+        read = (n - 1) * s + span
+        return n, read - before - after + layer.output_padding[axis], before
+    return len(range(span, before + n + after + 1, s)), n, before
 
 
-def matrix_entries(stencil: Stencil) -> int:
-    """Entries of the matrices of all groups."""
-    return stencil.groups * math.prod(matrix_shape(stencil))
+def _reads(
+    layer: Geometry, axis: int, t: int, sides: tuple[int, int, int]
+) -> np.ndarray:
+    """Which input each output reads through tap t of an axis, as zeros and ones."""
+    outputs, inputs, before = sides
+    found = np.zeros((outputs, inputs))
+    for r in range(outputs):
+        site = layer.stride[axis] * r + layer.dilation[axis] * t - before
+        column = _input_at(site, inputs, layer.boundary)
+        if column is not None:
+            found[r, column] = 1.0
+    return found
 
 
-def tap_reads(stencil: Stencil, tap: tuple[int, ...]) -> np.ndarray:
-    """Which column site each row site reads through `tap`, as zeros and ones."""
-    reads = np.ones((1, 1))
-    for axis, t in enumerate(tap):
-        n, rows, before = stencil.known_axes[axis]
-        one_axis = np.zeros((rows, n))
-        for r in range(rows):
-            site = stencil.stride[axis] * r + stencil.dilation[axis] * t - before
-            column = _column(site, n, stencil.boundary)
-            if column is not None:
-                one_axis[r, column] = 1.0
-        reads = np.kron(reads, one_axis)
-    return reads
-
-
-def _column(site: int, n: int, boundary: str) -> int | None:
-    """The input site that stands at `site`, None for a zero."""
+def _input_at(site: int, n: int, boundary: str) -> int | None:
+    """Which of n inputs stands at `site`, None for a zero."""
     if 0 <= site < n:
         return site
     if boundary == "zeros":
         return None
     if boundary == "circular":
         return site % n
-    if boundary == "replicate" or n == 1:
+    if boundary == "replicate":
         return 0 if site < 0 else n - 1
-    while not 0 <= site < n:  # reflect, without repeating the edge
-        site = -site if site < 0 else 2 * (n - 1) - site
-    return site
+    if boundary == "reflect":
+        while not 0 <= site < n:  # at one edge and the other, without repeating it
+            site = 0 if n == 1 else -site if site < 0 else 2 * (n - 1) - site
+        return site
+    raise ValueError(f"Of the boundary {boundary!r} the judge knows nothing.")

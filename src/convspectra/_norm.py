@@ -22,9 +22,9 @@ from ._array import (
     with_gradient,
 )
 from ._certify import norm_on_any_torus, norm_on_torus
-from ._dense import DENSE_LIMIT, group_matrices, matrix_entries, matrix_shape
 from ._geometry import Geometry, fraction
 from ._iterate import Operator, Pair, operator_of, top_pair
+from ._matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
 from ._peak import NO_PROGRESS, TIGHT, UNIT
 from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import taps_of
@@ -142,7 +142,7 @@ def method_of(stencil: Stencil) -> str:
     if stencil.is_torus:
         return "frequencies"
     entries, side = matrix_entries(stencil), min(matrix_shape(stencil))
-    small = entries <= DENSE_LIMIT and entries * side <= MATRIX_LIMIT
+    small = entries <= ENTRIES_LIMIT and entries * side <= MATRIX_LIMIT
     return "matrix" if small else "embedding"
 
 

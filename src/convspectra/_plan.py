@@ -10,9 +10,9 @@ import numpy as np
 
 from ._array import Array, dtype_name
 from ._certify import BOXES, FEW, are_few
-from ._dense import DENSE_LIMIT, matrix_entries, matrix_shape
 from ._geometry import Geometry
 from ._interpolate import Nodes
+from ._matrix import ENTRIES_LIMIT, matrix_entries, matrix_shape
 from ._norm import method_of, operator_norm
 from ._project import clip, stand_in
 from ._spectrum import singular_values
@@ -92,7 +92,7 @@ def plan(weight: Array, geometry: Geometry) -> Plan:
     values = None
     if stencil.is_torus:
         values = _on_torus("values", torus, double=double)
-    elif stencil.axes is not None and matrix_entries(stencil) <= DENSE_LIMIT:
+    elif stencil.axes is not None and matrix_entries(stencil) <= ENTRIES_LIMIT:
         values = _of_matrix(stencil, products=20)
     return Plan(values, _norm(stencil), _on_torus("clip", torus, double=double))
 

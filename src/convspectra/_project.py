@@ -25,8 +25,8 @@ from ._array import (
     widen,
 )
 from ._blocks import TorusBlocks, matrix_blocks, torus_blocks
-from ._dense import matrix_entries
 from ._geometry import Axis, Geometry, fraction, positive, size
+from ._matrix import matrix_entries
 from ._nearest import nearest
 from ._norm import NormBounds, bounds, method_of, upper_end
 from ._peak import TIGHT

@@ -18,8 +18,8 @@ from ._array import (
     svdvals,
     widen,
 )
-from ._dense import DENSE_LIMIT, group_matrices, matrix_entries, matrix_shape
 from ._geometry import Geometry
+from ._matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
 from ._stencil import Stencil, stencil_of
 from ._symbol import chunks, frequencies_of, phase_like, symbol, taps_of
 from ._values import values_at
@@ -65,11 +65,11 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
             return _by_frequency(weight, stencil)
         with one_thread(plain):
             return from_host(weight, _on_host(plain, stencil))
-    if matrix_entries(stencil) > DENSE_LIMIT:
+    if matrix_entries(stencil) > ENTRIES_LIMIT:
         rows, columns = matrix_shape(stencil)
         raise ValueError(
             "All values of a layer that is not block diagonal come from its matrix, "
-            f"which must have at most {DENSE_LIMIT} entries, got {stencil.groups} x "
+            f"which must have at most {ENTRIES_LIMIT} entries, got {stencil.groups} x "
             f"{rows} x {columns}. Take `operator_norm(weight, geometry)` for the norm, "
             "or `singular_values(weight, geometry.torus(weight.shape[2:]))` for the "
             "values of the circular layer that stands in for it."

@@ -1,0 +1,109 @@
+"""Every boundary of the table, and what happens to one that is not in it."""
+
+import numpy as np
+import pytest
+
+import convspectra._geometry
+import convspectra._norm
+from convspectra import (
+    Geometry,
+    baselines,
+    clip,
+    dense_matrix,
+    operator_norm,
+    plan,
+    project,
+    scale_to,
+    singular_values,
+    top_vectors,
+)
+from convspectra._boundary import BOUNDARIES, boundary_of
+from convspectra._certify import norm_on_torus
+from convspectra._stencil import columns_read, embedding, stencil_of
+from convspectra._symbol import taps_of
+
+
+def padded_identity(n, before, after, boundary):
+    """A layer that pads its input and does nothing else."""
+    geometry = Geometry((n,), padding=((before, after),), boundary=boundary)
+    return np.ones((1, 1, 1)), geometry
+
+
+PADDINGS = [(n, b, a) for n in (1, 2, 3, 5) for b in (0, 1, 4) for a in (0, 2, 7)]
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_what_is_read_is_what_the_judge_reads(boundary):
+    for n, before, after in PADDINGS:
+        weight, geometry = padded_identity(n, before, after, boundary)
+        read = columns_read(stencil_of(weight, geometry), 0)
+        matrix = dense_matrix(weight, geometry)
+        np.testing.assert_array_equal(read[:, None] == np.arange(n), matrix)
+        np.testing.assert_array_equal(read[before : before + n], np.arange(n))
+
+
+@pytest.mark.parametrize("boundary", set(BOUNDARIES) - {"circular"})
+def test_no_site_is_read_more_often_than_stated(boundary):
+    for n, before, after in PADDINGS:
+        columns = dense_matrix(*padded_identity(n, before, after, boundary)).sum(axis=0)
+        assert columns.max() <= boundary_of(boundary).repeats(before + after)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("kernel", [np.ones(3), np.array([1.0, -1.0, 1.0, 1.0, -1.0])])
+def test_what_holds_on_every_grid_holds_on_each(boundary, kernel):
+    weight = kernel.reshape(1, 1, -1)
+    every = operator_norm(weight, Geometry(None, boundary=boundary))
+    for n in range(1, 12):
+        matrix = dense_matrix(weight, Geometry(n, boundary=boundary))
+        assert np.linalg.norm(matrix, 2) <= every.upper * (1 + 1e-14)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("padding", ["same", "valid", 3])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_a_torus_holds_the_layer(boundary, padding, stride, rng):
+    for n in (3, 4, 7):
+        weight = rng.standard_normal((2, 2, 3))
+        geometry = Geometry(n, stride, padding=padding, boundary=boundary)
+        torus, factor = embedding(stencil_of(weight, geometry))
+        peak = norm_on_torus(taps_of(weight, torus), torus.rows, real=True, rtol=1e-4)
+        norm = np.linalg.norm(dense_matrix(weight, geometry), 2)
+        assert norm <= factor * peak.upper * (1 + 1e-14)
+
+
+@pytest.mark.parametrize("grid", [3, 64, None])
+@pytest.mark.parametrize("taps", [1, 3])
+@pytest.mark.parametrize(
+    "function",
+    [
+        operator_norm,
+        top_vectors,
+        singular_values,
+        dense_matrix,
+        plan,
+        baselines.fantastic_four,
+        baselines.gram_iteration,
+        lambda weight, geometry: clip(weight, geometry, 0.5),
+        lambda weight, geometry: project(weight, geometry, 0.5),
+        lambda weight, geometry: scale_to(weight, geometry, 0.5),
+    ],
+)
+def test_of_a_boundary_that_is_a_name_alone_nothing_is_certified(
+    function, taps, grid, monkeypatch
+):
+    # Repeats the edge, so that ones(3) on 3 sites has the norm 3.346, more than 3.
+    names = (*BOUNDARIES, "symmetric")
+    monkeypatch.setattr(convspectra._geometry, "BOUNDARIES", names)
+    monkeypatch.setattr(convspectra._norm, "MATRIX_LIMIT", 2**10)  # 64 is embedded
+    geometry = Geometry(grid, boundary="symmetric")
+    with pytest.raises(ValueError, match=r"one of circular, .* got 'symmetric'"):
+        function(np.ones((1, 1, taps)), geometry)
+
+
+def test_the_judge_does_not_guess_either(monkeypatch):
+    names = (*BOUNDARIES, "symmetric")
+    monkeypatch.setattr(convspectra._geometry, "BOUNDARIES", names)
+    monkeypatch.setattr(convspectra._dense, "stencil_of", lambda *_: None)
+    with pytest.raises(ValueError, match="'symmetric' the judge knows nothing"):
+        dense_matrix(np.ones((1, 1, 3)), Geometry(3, boundary="symmetric"))
