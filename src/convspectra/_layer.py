@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ._array import Array, namespace
+from ._array import Array, check_weight, namespace
 from ._geometry import Geometry
 from ._stencil import stencil_of
 
@@ -42,7 +42,8 @@ class Layer:
 
         For a transposed layer that layout is (*kernel, out, in).
         """
-        if not hasattr(weight, "ndim") or weight.ndim < 3:
+        check_weight(weight)
+        if weight.ndim < 3:
             return cls(name, weight, geometry)  # which says what is wrong with it
         axes = (weight.ndim - 1, weight.ndim - 2, *range(weight.ndim - 2))
         return cls(name, namespace(weight).permute_dims(weight, axes), geometry)
