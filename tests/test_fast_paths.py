@@ -17,6 +17,7 @@ from convspectra import (
     _lane_values,
     _one_matrix,
     _project,
+    _small_matrices,
     _spectrum,
     _symbol,
     clip,
@@ -134,7 +135,9 @@ def test_norms_come_from_these_looks(
 ):
     monkeypatch.setattr(_certify, "DECOMPOSED", 0)
     monkeypatch.setattr(_certify, "FEW_CHANNELS", 0)
-    seen = calls((_first_look.FirstLook, "below"), (_certify, "values_at"))
+    seen = calls(
+        (_first_look.FirstLook, "below"), (_small_matrices.SmallMatrices, "norms")
+    )
     small = calls((_forms.Triangles, "bounded"))
     exact = calls((_grams.GramSource, "below"))
     weight = kernel(rng, *shape, dtype=dtype)
@@ -152,15 +155,17 @@ def test_norms_come_from_these_looks(
 @pytest.mark.parametrize(
     ("shape", "grid", "taken"),
     [
-        ((24, 24, 3, 3), 16, "values_at"),
+        ((24, 24, 3, 3), 16, "norms"),
         ((24, 24, 3, 3), 56, "below"),
         ((64, 64, 3, 3), 16, "below"),
-        ((64, 64, 9, 9), 16, "values_at"),  # there are as many nodes as frequencies
+        ((64, 64, 9, 9), 16, "norms"),  # there are as many nodes as frequencies
         ((65, 66, 3, 3), 8, "below"),
     ],
 )
 def test_few_small_matrices_are_decomposed(shape, grid, taken, calls, rng):
-    seen = calls((_first_look.FirstLook, "below"), (_certify, "values_at"))
+    seen = calls(
+        (_first_look.FirstLook, "below"), (_small_matrices.SmallMatrices, "norms")
+    )
     weight, geometry = kernel(rng, *shape), Geometry(grid=(grid, grid))
     found = operator_norm(weight, geometry)
     want = float(singular_values(weight, geometry).max())
@@ -246,10 +251,12 @@ def test_where_lanczos_misses_a_matrix_is_decomposed(rng, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("shape", "taken"), [((6, 5, 3, 3), "values_at"), ((40, 36, 3, 3), "below")]
+    ("shape", "taken"), [((6, 5, 3, 3), "norms"), ((40, 36, 3, 3), "below")]
 )
 def test_searches_over_boxes_look_at(shape, taken, calls, rng):
-    seen = calls((_first_look.FirstLook, "below"), (_certify, "values_at"))
+    seen = calls(
+        (_first_look.FirstLook, "below"), (_small_matrices.SmallMatrices, "norms")
+    )
     weight, geometry = kernel(rng, *shape), Geometry(grid=(128, 128))
     found = operator_norm(weight, geometry)
     want = float(singular_values(weight, geometry).max())
@@ -288,19 +295,21 @@ def test_hardly_a_matrix_is_made_in_double_precision(rng, monkeypatch):
 def test_norms_of_small_matrices_come_from_their_values(
     shape, options, dtype, calls, rng
 ):
-    seen = calls((_certify, "values_at"), (_certify, "GramSource"))
+    seen = calls((_small_matrices.SmallMatrices, "norms"), (_certify, "GramSource"))
     weight, geometry = kernel(rng, *shape, dtype=dtype), Geometry(**options)
     found = operator_norm(weight, geometry)
     want = values_by_matrix(weight, geometry)[0]
     assert found.lower <= want * (1 + 1e-14)
     assert found.upper >= want * (1 - 1e-14)
     assert found.gap <= 1e-10
-    # In single precision, and again in double where more than one may be the largest.
-    assert seen in (["values_at"], ["values_at"] * 2)
+    assert seen == ["norms"]
 
 
-def test_a_matrix_that_stands_out_in_single_precision_is_not_asked_for(calls, rng):
-    seen = calls((_certify, "values_at"))
+def test_a_matrix_that_stands_out_in_single_precision_is_not_asked_for(
+    calls, monkeypatch, rng
+):
+    monkeypatch.setattr(_small_matrices, "SCREENED", 0)
+    seen = calls((_small_matrices, "set_values"))
     weight, geometry = kernel(rng, 4, 4, 3), Geometry(grid=8)
     weight[:, :, 1:] = weight[:, :, :1]  # loudest at frequency 0
     found = operator_norm(weight, geometry)
@@ -308,7 +317,7 @@ def test_a_matrix_that_stands_out_in_single_precision_is_not_asked_for(calls, rn
     assert found.lower <= want * (1 + 1e-14)
     assert found.upper >= want * (1 - 1e-14)
     assert found.gap <= 1e-10
-    assert seen == ["values_at"]
+    assert seen == ["set_values"]
 
 
 def test_the_loudest_matrices_are_not_decomposed(calls, rng):
@@ -322,8 +331,9 @@ def test_the_loudest_matrices_are_not_decomposed(calls, rng):
     assert set(seen) == {"top_vector"}
 
 
-def test_a_doubt_of_single_precision_is_settled_in_double(calls, rng):
-    seen = calls((_certify, "values_at"))
+def test_a_doubt_of_single_precision_is_settled_in_double(calls, monkeypatch, rng):
+    monkeypatch.setattr(_small_matrices, "SCREENED", 0)
+    seen = calls((_small_matrices, "set_values"))
     weight = kernel(rng, 4, 4, 1, 3)
     weight[..., 1:] *= 1e-9  # all norms are the same, but for the last digits
     geometry = Geometry(grid=(1, 64))

@@ -12,7 +12,11 @@ from convspectra._lane_panels import (
     top_eigenvalues,
 )
 from convspectra._lane_sums import weighted_sums
-from convspectra._lane_triangles import definite_triangles, top_triangles
+from convspectra._lane_triangles import (
+    definite_products,
+    definite_triangles,
+    top_triangles,
+)
 from convspectra._lane_values import bisect, values_of_large, values_of_many
 
 REAL = {"float32": np.float32, "float64": np.float64}
@@ -306,6 +310,25 @@ def test_triangles_and_what_is_read_off_them(side, dtype, rng):
     top_triangles(re, im, start, min(16, side), found)
     assert (found <= top * (1 + 100 * eps)).all()
     assert (found >= 0.9 * top).all()
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("columns", [1, 6, 33])
+@pytest.mark.parametrize("side", [1, 2, 3, 5, 6, 17, 32])
+def test_factors_of_products(side, columns, dtype, rng):
+    count, eps = 37, np.finfo(dtype).eps
+    re, im = rng.standard_normal((2, side, columns, count)).astype(dtype)
+    matrices = (re + 1j * im).astype(np.complex128).transpose(2, 0, 1)
+    top = np.linalg.norm(matrices, 2, axis=(1, 2)) ** 2
+    above = np.arange(count) % 3 > 0
+    near = 100 * eps * (side + columns) * side
+    squares = (top * np.where(above, 1 + near, 1 - near)).astype(dtype)
+    found = np.full(count, np.nan, dtype)
+    definite_products(re, im, squares, found)
+    np.testing.assert_array_equal(found, above)
+    squares[1::3] = np.resize([np.nan, 0, -1], len(squares[1::3]))
+    definite_products(re, im, squares, found)
+    np.testing.assert_array_equal(found, np.arange(count) % 3 > 1)
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 24])

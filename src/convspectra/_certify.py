@@ -15,9 +15,9 @@ So M is not in a box where |H(c)| is below M cos(e + delta) / cos(e). (Axes with
 points are not searched: for each of their points the same holds for the others.)
 
 Whether |H(c)| is below t is decided by one factorization: t^2 - H(c) H(c)^H has a
-Cholesky factor if and only if it is. Few small matrices are not asked: their values
-are there in less time, in single precision first, and in double where that leaves a
-doubt.
+Cholesky factor if and only if it is. Where to set t, the largest of few small matrices
+is found by their values, which are there in less time than estimates of their norms; a
+factor for each of them decides.
 
 Taps come in double precision and near 1 in size, as `normalized` makes them.
 """
@@ -33,9 +33,9 @@ from ._forms import Panels
 from ._grams import Grams, GramSource
 from ._interpolate import Nodes
 from ._one_matrix import is_one_matrix, of_one_matrix
-from ._peak import NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
+from ._peak import NO_AGREEMENT, NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
+from ._small_matrices import SmallMatrices
 from ._symbol import Taps, common_steps, frequencies_of
-from ._values import values_at
 
 FEW = 4096  # frequencies that are simply all looked at
 BOXES = 10  # that a search begins with, about, per axis, degree and number of axes
@@ -44,8 +44,8 @@ FIRST_DELTA = 0.4  # of the boxes that a search begins with
 TURN = 2**40  # parts of a turn on the continuous torus
 DECOMPOSED = 64  # the side of matrices that are decomposed if there are few
 # Looks take as long as decomposing (nodes + FIXED / side**3) * AS_LONG / side matrices,
-AS_LONG, FIXED = 350, 2**20  # if products are made at so many nodes
-FEW_CHANNELS = 32  # the side of those that are better decomposed in a search
+AS_LONG, FIXED = 100, 2**18  # if products are made at so many nodes
+FEW_CHANNELS = 16  # the side of those that are better decomposed in a search
 CLOSE = 0.1  # the delta of boxes that are nearly points
 CLEARLY = 1e-5  # by which an estimate in single precision is above
 FIRST = 16  # frequencies, and more if there are many, that set a level for the others
@@ -75,15 +75,14 @@ def _norm_on_torus(taps: Taps, rows: np.ndarray, *, real: bool, rtol: float) -> 
     boxes = math.prod(max(1, BOXES * len(parts) * int(d)) for d in taps.degree)
     if math.prod(map(int, parts)) <= max(FEW, boxes):
         points = frequencies_of(taps.pattern, tuple(map(int, parts)), real=real).points
-        side = min(taps.block[1], taps.columns)
         nodes = Nodes.count(taps.degree, real=real)
-        if is_host(taps.weight) and are_few(len(points), nodes, side):
+        if is_host(taps.weight) and are_few(len(points), nodes, _side(taps)):
             return _by_values(taps, points, parts)
         boxes = np.concatenate([points, np.ones_like(points)], axis=1)
-        return _Search(taps, parts, boxes, tight(rtol), by_values=False).run()
+        return _Search(taps, parts, boxes, tight(rtol)).run()
     half_step = np.pi / 2 * float(np.sum(taps.degree / parts, where=_fine(taps, parts)))
-    boxes = _first_boxes(taps, parts, real=real)
-    return _Search(taps, parts, boxes, rtol, half_step).run()
+    boxes, small = _first_boxes(taps, parts, real=real), _are_small(taps)
+    return _Search(taps, parts, boxes, rtol, half_step, by_values=small).run()
 
 
 def norm_on_any_torus(taps: Taps, *, real: bool, rtol: float) -> Peak:
@@ -92,8 +91,8 @@ def norm_on_any_torus(taps: Taps, *, real: bool, rtol: float) -> Peak:
         return of_one_matrix(taps, rtol)
     slow, common = _slower(taps)
     parts = np.where(slow.degree > 0, TURN, 1)
-    boxes = _first_boxes(slow, parts, real=real)
-    peak = _Search(slow, parts, boxes, rtol).run()
+    boxes, small = _first_boxes(slow, parts, real=real), _are_small(slow)
+    peak = _Search(slow, parts, boxes, rtol, by_values=small).run()
     return replace(peak, turns=peak.turns / common)
 
 
@@ -115,21 +114,31 @@ def are_few(frequencies: int, nodes: int, side: int) -> bool:
     return side <= DECOMPOSED and frequencies < looks
 
 
+def _are_small(taps: Taps) -> bool:
+    """Whether a search over boxes had best begin with values."""
+    return is_host(taps.weight) and _side(taps) <= FEW_CHANNELS
+
+
+def _side(taps: Taps) -> int:
+    """Of the Gram matrices."""
+    return min(taps.block[1], taps.columns)
+
+
 def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
-    """The largest value there is: by single precision, then of what may be largest."""
-    tops, loud = _tops(taps, points, parts, np.complex64)
-    others = np.count_nonzero(loud) > 1
-    if others:
-        points = points[loud.any(axis=1)]
-        tops, _ = _tops(taps, points, parts, np.complex128)
-    number, group = np.unravel_index(np.argmax(tops), tops.shape)
+    """The largest value there is, if a factor for each matrix says the same."""
+    small = SmallMatrices(taps, points, parts)
+    norms = small.norms()
+    number, group = np.unravel_index(np.argmax(norms), norms.shape)
     matrix = matrix_at(taps, points[number], int(group), parts)
     left, right, norm = _top_vectors(matrix, exact=True)
     relative, absolute = rounding(taps, UNIT)
-    most = float(np.maximum(norm, tops.max())) if others else norm
+    level = norm * (1 + 4 * relative) + absolute
+    every = np.arange(len(points))
+    if level and not small.are_below(every, np.full(len(every), level**2)).all():
+        raise ArithmeticError(NO_AGREEMENT)
     return Peak(
         lower=max(norm * (1 - relative) - absolute, 0.0),
-        upper=most * (1 + relative) + absolute,
+        upper=level * (1 + relative) + 2 * absolute,
         turns=points[number] / parts,
         group=int(group),
         left=left,
@@ -137,21 +146,11 @@ def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
     )
 
 
-def _tops(
-    taps: Taps, points: np.ndarray, parts: np.ndarray, dtype: type
-) -> tuple[np.ndarray, np.ndarray]:
-    """The norms (points, groups) in this precision, and which may be the largest."""
-    relative, absolute = rounding(taps, float(np.finfo(dtype).eps) / 2)
-    rounded = replace(taps, weight=taps.weight.astype(dtype))
-    tops = values_at(rounded, points, parts)[..., 0].astype(np.float64)
-    least = (float(tops.max()) - absolute) * (1 - relative)
-    return tops, ~((tops + absolute) * (1 + relative) < least)  # what is NaN may be
-
-
 class _Search:
     """A branch and bound over boxes of frequencies: rows of lows, then sizes.
 
-    Small matrices are decomposed, if that is to be done `by_values`.
+    Searching `by_values` takes the norms at all centers from a decomposition. These set
+    the level, and say what is below it; Cholesky factors decide whether that is so.
     """
 
     def __init__(
@@ -162,16 +161,14 @@ class _Search:
         rtol: float,
         half_step: float = 0.0,
         *,
-        by_values: bool = True,
+        by_values: bool = False,
     ) -> None:
         self.taps, self.parts, self.boxes = taps, parts, boxes
         self.half_step = half_step
         self.groups, out, _ = taps.block
-        self.grams = GramSource(taps)
-        small = self.grams.host and self.grams.side <= FEW_CHANNELS
-        self.by_values = by_values and small
-        self.first_look = None
-        if not self.by_values:
+        self.by_values = by_values
+        self.grams, self.first_look = GramSource(taps), None
+        if not by_values:
             self.first_look = first_look(self.grams, len(boxes))
         self.relative, self.absolute = rounding(taps, UNIT)
         self.slack = max(0.75 * rtol, 4 * self.relative)
@@ -203,13 +200,11 @@ class _Search:
         """Raise the level to the centers; return the boxes that may be above it."""
         low, size = np.split(boxes, 2, axis=1)
         centers = (low + size // 2) % self.parts
-        # Each group of each box is looked at for itself.
-        delta = np.repeat(_deltas(boxes, self.taps, self.parts), self.groups)
+        delta = _deltas(boxes, self.taps, self.parts)
         if self.by_values:
-            norms = values_at(self.taps, centers, self.parts)[..., 0].ravel()
-            self._rise_to(centers, int(np.argmax(norms)), exact=True)
-            above = np.flatnonzero(norms > np.sqrt(self._squares(delta)))
-            return boxes[np.unique(above // self.groups)]
+            below = self._below_by_values(centers, delta)
+            return np.delete(boxes, below, axis=0)
+        delta = np.repeat(delta, self.groups)  # each group is looked at for itself
         grams = Grams(self.grams, self.first_look, centers, self.parts)
         above = self._above(grams, centers, np.arange(len(delta)), delta)
         points, wide = above[delta[above] == 0], above[delta[above] > 0]
@@ -222,6 +217,25 @@ class _Search:
         if len(high):
             self._rise(centers, _loudest(high, grams.estimates(high, exactly=True)))
         return boxes[np.unique(wide // self.groups)]
+
+    def _below_by_values(self, centers: np.ndarray, delta: np.ndarray) -> np.ndarray:
+        """Which boxes are below the level, after it has risen to the largest value.
+
+        None is for what its values say: that is certified, one by one.
+        """
+        small = SmallMatrices(self.taps, centers, self.parts)
+        norms = small.norms()
+        self._rise_to(centers, int(np.argmax(norms)), exact=True)
+        squares = self._squares(delta)
+        claimed = np.flatnonzero((delta == 0) | ~(norms.max(axis=1) > np.sqrt(squares)))
+        certain = small.are_below(claimed, squares[claimed])
+        refused = claimed[~certain]
+        # What is refused in spite of its values is below the level all the same, if the
+        # difference between the two is a rounding error.
+        level = np.full(len(refused), self.level**2)
+        if len(refused) and not small.are_below(refused, level).all():
+            raise ArithmeticError(NO_AGREEMENT)
+        return claimed[certain]
 
     def _above(
         self, grams: Grams, centers: np.ndarray, which: np.ndarray, delta: np.ndarray
@@ -280,7 +294,7 @@ class _Search:
         left, right, norm = _top_vectors(matrix, exact=exact)
         if norm > self.lower:
             self.lower = norm
-            self.level = max(self.level, norm * (1 + self.slack))
+            self.level = max(self.level, norm * (1 + self.slack) + self.absolute)
             vectors = [like(self.taps.weight, x) for x in (left, right)]
             self.witness = (centers[number], group, *vectors)
 

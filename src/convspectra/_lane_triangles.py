@@ -61,71 +61,138 @@ def definite_triangles(re, im, side, squares, found):
     squares, found : array, shape (count,)
     """
     W = lanes(re)
-    S = 2 * W
-    a = aligned(len(re) * S, re)
-    zero = splat(load(a, 0), 0.0)
-    one = splat(zero, 1.0)
+    a = aligned(2 * len(re) * W, re)
     for first in range(0, re.shape[1], W):
         count = min(W, re.shape[1] - first)
         take(re, im, first, count, a)
-        square, good = load_first(squares, first, count), one
-        for j in range(0, side, 2):  # two columns at a time
-            p, last = j * (j + 1) // 2 * S, j * S
-            q = p + (j + 1) * S
-            d = pivot(a, p, last, square)
-            good = where_less(zero, d, good, zero)
-            inverse = one / sqrt(where_less(zero, d, d, one))
-            if j + 1 == side:
-                break
-            br, bi = zero - load(a, q + last), zero - load(a, q + last + W)
+        good = factorize(a, side, load_first(squares, first, count))
+        store_first(found, first, good, count)
+
+
+@jit
+def definite_products(re, im, squares, found):
+    """Set found to 1 where square - H H^H has a Cholesky factor, else to 0.
+
+    Parameters
+    ----------
+    re, im : array, shape (side, columns, count)
+        Of the matrices H.
+    squares, found : array, shape (count,)
+    """
+    side, columns, number = re.shape
+    W = lanes(re)
+    h = aligned(2 * side * columns * W, re)
+    a = aligned(side * (side + 1) * W, re)
+    flat_re, flat_im = re.reshape(-1, number), im.reshape(-1, number)
+    for first in range(0, number, W):
+        count = min(W, number - first)
+        take(flat_re, flat_im, first, count, h)
+        products(h, side, columns, a)
+        good = factorize(a, side, load_first(squares, first, count))
+        store_first(found, first, good, count)
+
+
+@jit
+def products(h, side, columns, a):
+    """Set a to the triangles of H H^H."""
+    W = lanes(h)
+    S = 2 * W
+    row = columns * S
+    zero = splat(load(h, 0), 0.0)
+    for i in range(0, side, 2):  # two rows at a time; the last one again if it is alone
+        i1 = min(i + 1, side - 1)
+        p, p1 = i * row, i1 * row
+        at, at1 = i * (i + 1) // 2 * S, i1 * (i1 + 1) // 2 * S
+        for j in range(0, i1 + 1, 2):
+            j1 = min(j + 1, side - 1)
+            q, q1 = j * row, j1 * row
+            r0, c0, s0, t0 = zero, zero, zero, zero
+            r1, c1, s1, t1 = zero, zero, zero, zero
+            for k in range(0, row, S):
+                ur, ui = load(h, q + k), load(h, q + k + W)
+                vr, vi = load(h, q1 + k), load(h, q1 + k + W)
+                xr, xi = load(h, p + k), load(h, p + k + W)
+                r0, c0 = minus(r0, c0, xr, xi, ur, ui)
+                s0, t0 = minus(s0, t0, xr, xi, vr, vi)
+                xr, xi = load(h, p1 + k), load(h, p1 + k + W)
+                r1, c1 = minus(r1, c1, xr, xi, ur, ui)
+                s1, t1 = minus(s1, t1, xr, xi, vr, vi)
+            store(a, at + j * S, zero - r0)
+            store(a, at + j * S + W, zero - c0)
+            store(a, at1 + j * S, zero - r1)
+            store(a, at1 + j * S + W, zero - c1)
+            if j1 <= i:
+                store(a, at + j1 * S, zero - s0)
+                store(a, at + j1 * S + W, zero - t0)
+            store(a, at1 + j1 * S, zero - s1)
+            store(a, at1 + j1 * S + W, zero - t1)
+
+
+@jit
+def factorize(a, side, square):
+    """Set a to the factors of square - G; 1 where there is one, else 0."""
+    W = lanes(a)
+    S = 2 * W
+    zero = splat(square, 0.0)
+    one = splat(square, 1.0)
+    good = one
+    for j in range(0, side, 2):  # two columns at a time
+        p, last = j * (j + 1) // 2 * S, j * S
+        q = p + (j + 1) * S
+        d = pivot(a, p, last, square)
+        good = where_less(zero, d, good, zero)
+        inverse = one / sqrt(where_less(zero, d, d, one))
+        if j + 1 == side:
+            break
+        br, bi = zero - load(a, q + last), zero - load(a, q + last + W)
+        for k in range(0, last, S):
+            ur, ui = load(a, p + k), load(a, p + k + W)
+            xr, xi = load(a, q + k), load(a, q + k + W)
+            br, bi = minus(br, bi, xr, xi, ur, ui)
+        br, bi = br * inverse, bi * inverse
+        store(a, q + last, br)
+        store(a, q + last + W, bi)
+        d = pivot(a, q, last + S, square)
+        good = where_less(zero, d, good, zero)
+        second = one / sqrt(where_less(zero, d, d, one))
+        for i in range(j + 2, side, 4):
+            # Four rows at a time; the last one again where fewer are left.
+            i1, i2 = min(i + 1, side - 1), min(i + 2, side - 1)
+            i3 = min(i + 3, side - 1)
+            p0, p1 = i * (i + 1) // 2 * S, i1 * (i1 + 1) // 2 * S
+            p2, p3 = i2 * (i2 + 1) // 2 * S, i3 * (i3 + 1) // 2 * S
+            r0, c0, s0, t0 = two(a, p0 + last)
+            r1, c1, s1, t1 = two(a, p1 + last)
+            r2, c2, s2, t2 = two(a, p2 + last)
+            r3, c3, s3, t3 = two(a, p3 + last)
             for k in range(0, last, S):
                 ur, ui = load(a, p + k), load(a, p + k + W)
-                xr, xi = load(a, q + k), load(a, q + k + W)
-                br, bi = minus(br, bi, xr, xi, ur, ui)
-            br, bi = br * inverse, bi * inverse
-            store(a, q + last, br)
-            store(a, q + last + W, bi)
-            d = pivot(a, q, last + S, square)
-            good = where_less(zero, d, good, zero)
-            second = one / sqrt(where_less(zero, d, d, one))
-            for i in range(j + 2, side, 4):
-                # Four rows at a time; the last one again where fewer are left.
-                i1, i2 = min(i + 1, side - 1), min(i + 2, side - 1)
-                i3 = min(i + 3, side - 1)
-                p0, p1 = i * (i + 1) // 2 * S, i1 * (i1 + 1) // 2 * S
-                p2, p3 = i2 * (i2 + 1) // 2 * S, i3 * (i3 + 1) // 2 * S
-                r0, c0, s0, t0 = two(a, p0 + last)
-                r1, c1, s1, t1 = two(a, p1 + last)
-                r2, c2, s2, t2 = two(a, p2 + last)
-                r3, c3, s3, t3 = two(a, p3 + last)
-                for k in range(0, last, S):
-                    ur, ui = load(a, p + k), load(a, p + k + W)
-                    vr, vi = load(a, q + k), load(a, q + k + W)
-                    xr, xi = load(a, p0 + k), load(a, p0 + k + W)
-                    r0, c0 = minus(r0, c0, xr, xi, ur, ui)
-                    s0, t0 = minus(s0, t0, xr, xi, vr, vi)
-                    xr, xi = load(a, p1 + k), load(a, p1 + k + W)
-                    r1, c1 = minus(r1, c1, xr, xi, ur, ui)
-                    s1, t1 = minus(s1, t1, xr, xi, vr, vi)
-                    xr, xi = load(a, p2 + k), load(a, p2 + k + W)
-                    r2, c2 = minus(r2, c2, xr, xi, ur, ui)
-                    s2, t2 = minus(s2, t2, xr, xi, vr, vi)
-                    xr, xi = load(a, p3 + k), load(a, p3 + k + W)
-                    r3, c3 = minus(r3, c3, xr, xi, ur, ui)
-                    s3, t3 = minus(s3, t3, xr, xi, vr, vi)
-                for at, xr, xi, yr, yi in (
-                    (p0 + last, r0, c0, s0, t0),
-                    (p1 + last, r1, c1, s1, t1),
-                    (p2 + last, r2, c2, s2, t2),
-                    (p3 + last, r3, c3, s3, t3),
-                ):
-                    xr, xi = xr * inverse, xi * inverse
-                    store(a, at, xr)
-                    store(a, at + W, xi)
-                    yr, yi = minus(yr, yi, xr, xi, br, bi)
-                    store(a, at + S, yr * second)
-                    store(a, at + S + W, yi * second)
-        store_first(found, first, good, count)
+                vr, vi = load(a, q + k), load(a, q + k + W)
+                xr, xi = load(a, p0 + k), load(a, p0 + k + W)
+                r0, c0 = minus(r0, c0, xr, xi, ur, ui)
+                s0, t0 = minus(s0, t0, xr, xi, vr, vi)
+                xr, xi = load(a, p1 + k), load(a, p1 + k + W)
+                r1, c1 = minus(r1, c1, xr, xi, ur, ui)
+                s1, t1 = minus(s1, t1, xr, xi, vr, vi)
+                xr, xi = load(a, p2 + k), load(a, p2 + k + W)
+                r2, c2 = minus(r2, c2, xr, xi, ur, ui)
+                s2, t2 = minus(s2, t2, xr, xi, vr, vi)
+                xr, xi = load(a, p3 + k), load(a, p3 + k + W)
+                r3, c3 = minus(r3, c3, xr, xi, ur, ui)
+                s3, t3 = minus(s3, t3, xr, xi, vr, vi)
+            for at, xr, xi, yr, yi in (
+                (p0 + last, r0, c0, s0, t0),
+                (p1 + last, r1, c1, s1, t1),
+                (p2 + last, r2, c2, s2, t2),
+                (p3 + last, r3, c3, s3, t3),
+            ):
+                xr, xi = xr * inverse, xi * inverse
+                store(a, at, xr)
+                store(a, at + W, xi)
+                yr, yi = minus(yr, yi, xr, xi, br, bi)
+                store(a, at + S, yr * second)
+                store(a, at + S + W, yi * second)
+    return good
 
 
 @jit

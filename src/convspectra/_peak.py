@@ -15,6 +15,10 @@ NO_PROGRESS = (
     "The eigenvalue and the Cholesky factor of a matrix must agree, and do not: LAPACK "
     "has failed. Please report the kernel that does this."
 )
+NO_AGREEMENT = (
+    "The singular values and the Cholesky factor of a matrix must agree, and do not: "
+    "one of our routines has failed. Please report the kernel that does this."
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -202,6 +202,10 @@ class PlanarTaps:
             rest = split.shape[2]
             self.columns = np.append(self.columns[::rest], self.columns[:rest])
 
+    def phases(self, frequencies: np.ndarray, parts: np.ndarray) -> np.ndarray:
+        """The phase factors that `symbol` needs."""
+        return phase_factors(self.taps.shifts[self.columns], frequencies, parts)
+
     def symbol(self, phase: Array, lanes: int) -> tuple[np.ndarray, np.ndarray]:
         """The matrices of the frequencies with these phase factors, of `columns`.
 

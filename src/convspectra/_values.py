@@ -1,5 +1,7 @@
 """The singular values of the matrices of many frequencies, by our own kernels."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ._array import Array
@@ -8,7 +10,6 @@ from ._symbol import (
     Taps,
     block_size,
     chunks,
-    phase_factors,
     phase_like,
     symbol,
 )
@@ -26,7 +27,8 @@ def values_at(taps: Taps, frequencies: np.ndarray, parts: np.ndarray) -> np.ndar
     shape = (len(frequencies), groups, min(out, taps.columns))
     values = np.empty(shape, taps.weight.real.dtype)
     if len(frequencies) * groups >= LEAST and shape[-1] <= LANES_SIDE:
-        _of_many(taps, frequencies, parts, values)
+        planar = PlanarTaps(taps)
+        set_values(planar, planar.phases(frequencies, parts), values)
     else:
         for part in chunks(taps, len(frequencies)):
             phase = phase_like(taps, frequencies[part], parts)
@@ -34,27 +36,41 @@ def values_at(taps: Taps, frequencies: np.ndarray, parts: np.ndarray) -> np.ndar
     return values
 
 
-def _of_many(
-    taps: Taps, frequencies: np.ndarray, parts: np.ndarray, found: np.ndarray
-) -> None:
+def set_values(planar: PlanarTaps, phases: Array, found: np.ndarray) -> None:
     """Set `found` to the values of small matrices, in the lanes of vectors."""
     from ._lane_values import values_of_many
 
-    planar, (_, groups, side) = PlanarTaps(taps), found.shape
-    phases = phase_factors(taps.shifts[planar.columns], frequencies, parts)
-    size = block_size(taps.block[1] * taps.columns * groups)
+    _, groups, side = found.shape
+
+    def some(part: slice, re: np.ndarray, im: np.ndarray) -> None:
+        if re.shape[0] < re.shape[1]:
+            re, im = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (re, im))
+        values = np.empty((side, re.shape[2]), re.dtype)
+        values_of_many(re, im, values, 0, re.shape[2])
+        found[part] = values.T.reshape(-1, groups, side)
+
+    spread_symbols(some, planar, phases)
+
+
+def spread_symbols(
+    work: Callable[[slice, np.ndarray, np.ndarray], None],
+    planar: PlanarTaps,
+    phases: Array,
+) -> None:
+    """Call work(part of the frequencies, real parts, imaginary parts), in threads.
+
+    The matrices are (out, columns, frequencies * groups), as `PlanarTaps` has them.
+    """
+    groups, out, _ = planar.taps.block
+    columns = planar.taps.columns
+    size, side = block_size(out * columns * groups), min(out, columns)
     share = max(len(phases) // cores(), WORTHWHILE_IN_LANES // (groups * side**3))
     size = min(size, 16 * (share // 16 + 1))  # for no thread to be left without work
 
     def some(start: int, stop: int) -> None:
         for first in range(start, stop, size):
             part = slice(first, min(first + size, stop))
-            re, im = planar.symbol(phases[part], 1)
-            if re.shape[0] < re.shape[1]:
-                re, im = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (re, im))
-            values = np.empty((side, re.shape[2]), re.dtype)
-            values_of_many(re, im, values, 0, re.shape[2])
-            found[part] = values.T.reshape(-1, groups, side)
+            work(part, *planar.symbol(phases[part], 1))
 
     spread(some, len(phases), least=size)
 

@@ -1,0 +1,134 @@
+"""Norms by values: what these claim is certified by factors, or refused."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from oracles import norm_by_matrix
+
+from convspectra import (
+    Geometry,
+    _lane_values,
+    _small_matrices,
+    operator_norm,
+    singular_values,
+)
+from convspectra._small_matrices import SmallMatrices
+from convspectra._stencil import stencil_of
+from convspectra._symbol import frequencies_of, taps_of
+
+CASES = [
+    ((6, 5, 3, 3), {"grid": 6}),
+    ((4, 4, 3, 3), {"grid": 32}),
+    ((16, 16, 3, 3), {"grid": 16}),  # so many that single precision comes first
+    ((6, 3, 3, 3), {"grid": 8, "stride": 2, "groups": 2}),
+    ((3, 4, 3, 3), {"grid": 6, "boundary": "zeros", "padding": 40}),
+    ((4, 4, 3, 3), {"grid": 128}),  # a search over boxes
+    ((3, 3, 3), {"grid": None}),
+]
+
+
+@pytest.fixture
+def change(monkeypatch):
+    """Let a function change the values (side, count) that our routine has found."""
+
+    def with_values(changed):
+        found_by = _lane_values.values_of_many
+
+        def routine(re, im, values, start, stop):
+            found_by(re, im, values, start, stop)
+            changed(values)
+
+        monkeypatch.setattr(_lane_values, "values_of_many", routine)
+
+    return with_values
+
+
+@pytest.mark.parametrize("wrong", [0.5, 0.0])
+@pytest.mark.parametrize(("shape", "options"), CASES)
+def test_values_that_are_wrong_at_the_peak_certify_nothing(
+    shape, options, wrong, change, rng, monkeypatch
+):
+    monkeypatch.setattr("convspectra._norm.MATRIX_LIMIT", 0)
+    weight, geometry = rng.standard_normal(shape), Geometry(**options)
+    want = operator_norm(weight, geometry)
+    upper = float(want.upper) / _scale(weight)
+
+    def at_the_peak(values):
+        values[:, values[0] > 0.9 * upper] *= wrong
+
+    change(at_the_peak)
+    with pytest.raises(ArithmeticError, match="values and the Cholesky factor of a"):
+        operator_norm(weight, geometry)
+
+
+def _scale(weight):
+    """The power of two that brings the largest entry next to 1."""
+    return 2.0 ** np.round(np.log2(np.abs(weight).max()))
+
+
+@pytest.mark.parametrize(("shape", "options"), CASES)
+def test_values_that_are_no_numbers_certify_nothing_that_is_false(
+    shape, options, change, rng, monkeypatch
+):
+    monkeypatch.setattr("convspectra._norm.MATRIX_LIMIT", 0)
+    weight, geometry = rng.standard_normal(shape), Geometry(**options)
+    want = operator_norm(weight, geometry)
+
+    def some(values):
+        values[:, values[0] > 0.9 * values[0].max()] = np.nan
+
+    change(some)
+    # The first of them counts as the largest, and may even be so.
+    with contextlib.suppress(ArithmeticError):
+        assert operator_norm(weight, geometry).upper >= want.lower
+
+
+@pytest.mark.parametrize(("shape", "options"), CASES[:2])
+def test_values_that_are_too_large_leave_the_ends_where_they_are(
+    shape, options, change, rng
+):
+    weight, geometry = rng.standard_normal(shape), Geometry(**options)
+    want = float(singular_values(weight, geometry).max())
+
+    def everywhere(values):
+        values *= 1.5
+
+    change(everywhere)
+    found = operator_norm(weight, geometry)
+    assert found.lower <= want * (1 + 1e-14)
+    assert want * (1 - 1e-14) <= found.upper <= want * (1 + 1e-10)
+
+
+@pytest.mark.parametrize("screened", [0, 2**60])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((6, 5, 3, 3), {"grid": 6}),
+        ((4, 7, 3), {"grid": 9}),
+        ((6, 3, 3, 3), {"grid": 8, "stride": 2, "groups": 2}),
+        ((8, 1, 3), {"grid": 9, "groups": 8}),
+    ],
+)
+def test_what_is_below_is_told_in_both_precisions(
+    shape, options, dtype, screened, rng, monkeypatch
+):
+    weight = rng.standard_normal(shape).astype(dtype)
+    geometry = Geometry(**options)
+    stencil = stencil_of(weight, geometry)
+    taps = taps_of(weight, stencil)
+    kept = frequencies_of(taps.pattern, stencil.rows, real=dtype == "float64")
+    small = SmallMatrices(taps, kept.points, kept.parts)
+    norms = small.norms().max(axis=1)  # few: in double precision
+    monkeypatch.setattr(_small_matrices, "SCREENED", screened)
+    assert small.norms().max() == pytest.approx(norms.max(), rel=1e-6)
+    assert norms.max() == pytest.approx(norm_by_matrix(weight, geometry), rel=1e-13)
+    every = np.arange(len(norms))
+    for near in (1e-11, 1e-2):
+        assert small.are_below(every, (norms * (1 + near)) ** 2).all()
+        assert not small.are_below(every, (norms * (1 - near)) ** 2).any()
+    assert not small.are_below(every, 0 * norms).any()
+    some, middle = every[::-2], (norms.min() + norms.max()) / 2
+    below = small.are_below(some, np.full(len(some), middle**2))
+    np.testing.assert_array_equal(below, norms[some] < middle)
