@@ -43,8 +43,11 @@ COARSE = 4  # steps per degree at most of an axis whose points are looked at one
 FIRST_DELTA = 0.4  # of the boxes that a search begins with
 TURN = 2**40  # parts of a turn on the continuous torus
 DECOMPOSED = 64  # the side of matrices that are decomposed if there are few
-# Looks take as long as decomposing (nodes + FIXED / side**3) * AS_LONG / side matrices,
-AS_LONG, FIXED = 100, 2**18  # if products are made at so many nodes
+# Looks take as long as to decompose (nodes + FIXED / side**3) * AS_LONG / side matrices
+AS_LONG, FIXED = (
+    100,
+    2**18,
+)  # and to certify that, if products are made at so many nodes
 FEW_CHANNELS = 16  # the side of those that are better decomposed in a search
 CLOSE = 0.1  # the delta of boxes that are nearly points
 CLEARLY = 1e-5  # by which an estimate in single precision is above
@@ -109,7 +112,7 @@ def _slower(taps: Taps) -> tuple[Taps, np.ndarray]:
 
 
 def are_few(frequencies: int, nodes: int, side: int) -> bool:
-    """Whether it takes less time to decompose all matrices than to look at them."""
+    """Whether to decompose and certify all matrices takes less time than looks."""
     looks = (nodes + FIXED / side**3) * AS_LONG / side
     return side <= DECOMPOSED and frequencies < looks
 
