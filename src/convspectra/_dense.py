@@ -44,7 +44,7 @@ def dense_matrix(weight: Array, geometry: Geometry) -> Array:
            [ 1., -1.,  1.],
            [ 0.,  1., -1.]])
     """
-    stencil_of(weight, geometry)  # for its checks alone
+    _ = stencil_of(weight, geometry).known_axes  # for the checks alone
     weight, kernel = widen(weight), tuple(weight.shape[2:])
     layer = geometry.on(len(kernel))
     sides = [_sides(layer, axis, k) for axis, k in enumerate(kernel)]
@@ -79,9 +79,9 @@ def _sides(layer: Geometry, axis: int, k: int) -> tuple[int, int, int]:
 
     For a transposed layer, of the convolution that it is the transpose of.
     """
-    n, s = layer.grid[axis], layer.stride[axis]
-    span = layer.dilation[axis] * (k - 1) + 1
-    if layer.padding == "same":
+    n, s = _entry(layer.grid, axis), _entry(layer.stride, axis)
+    span = _entry(layer.dilation, axis) * (k - 1) + 1
+    if not isinstance(layer.padding, tuple):  # "same"
         outputs, inputs = (n, n * s) if layer.transposed else (math.ceil(n / s), n)
         missing = (outputs - 1) * s + span - inputs
         return outputs, inputs, max(missing, 0) // 2
@@ -89,7 +89,8 @@ def _sides(layer: Geometry, axis: int, k: int) -> tuple[int, int, int]:
     if layer.transposed:
         # What n outputs read, without the padding, and some that no output reads.
         read = (n - 1) * s + span
-        return n, read - before - after + layer.output_padding[axis], before
+        more = _entry(layer.output_padding, axis)
+        return n, read - before - after + more, before
     return len(range(span, before + n + after + 1, s)), n, before
 
 
@@ -98,13 +99,19 @@ def _reads(
 ) -> np.ndarray:
     """Which input each output reads through tap t of an axis, as zeros and ones."""
     outputs, inputs, before = sides
+    s, d = _entry(layer.stride, axis), _entry(layer.dilation, axis)
     found = np.zeros((outputs, inputs))
     for r in range(outputs):
-        site = layer.stride[axis] * r + layer.dilation[axis] * t - before
+        site = s * r + d * t - before
         column = _input_at(site, inputs, layer.boundary)
         if column is not None:
             found[r, column] = 1.0
     return found
+
+
+def _entry(per_axis: int | tuple[int, ...] | None, axis: int) -> int:
+    assert isinstance(per_axis, tuple)  # once the geometry knows its axes
+    return per_axis[axis]
 
 
 def _input_at(site: int, n: int, boundary: str) -> int | None:

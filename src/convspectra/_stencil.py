@@ -121,7 +121,8 @@ def stencil_of(weight: Array, geometry: Geometry) -> Stencil:
         transposed=full.transposed,
         padded=padded,
     )
-    _check_padding_on_any_grid(full, found)
+    if boundary_of(found.boundary).is_circular and found.axes is None:
+        _check_padding_on_any_grid(full, found)
     return found
 
 
@@ -172,8 +173,6 @@ def _embedded_axis(stencil: Stencil, axis: int) -> tuple[Axis, int]:
 
 def _check_padding_on_any_grid(geometry: Geometry, stencil: Stencil) -> None:
     """Refuse circular padding with which no grid is a torus, or part of one."""
-    if stencil.axes is not None or not boundary_of(stencil.boundary).is_circular:
-        return
     if not isinstance(geometry.padding, tuple):  # "same"
         return
     more = per_axis(geometry.output_padding, len(stencil.kernel))
