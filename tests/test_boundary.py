@@ -1,5 +1,7 @@
 """Every boundary of the table, and what happens to one that is not in it."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -104,6 +106,7 @@ def test_of_a_boundary_that_is_a_name_alone_nothing_is_certified(
 def test_the_judge_does_not_guess_either(monkeypatch):
     names = (*BOUNDARIES, "symmetric")
     monkeypatch.setattr(convspectra._geometry, "BOUNDARIES", names)
-    monkeypatch.setattr(convspectra._dense, "stencil_of", lambda *_: None)
+    unchecked = SimpleNamespace(known_axes=())
+    monkeypatch.setattr(convspectra._dense, "stencil_of", lambda *_: unchecked)
     with pytest.raises(ValueError, match="'symmetric' the judge knows nothing"):
         dense_matrix(np.ones((1, 1, 3)), Geometry(3, boundary="symmetric"))
