@@ -6,7 +6,6 @@ from pathlib import Path
 
 from ._options import (
     FORMATS,
-    add_bench,
     add_bound,
     add_file,
     add_folding,
@@ -56,14 +55,6 @@ DIFF = """
 
 For each layer that both files have: its norm in both, and by what factor it grew, the
 most first. Exit code 1: some layer grew by more than --fail-above."""
-
-BENCH = """
-
-The layers of the paper's figure 1 and of ResNet-18 and ResNet-50, with random float32
-kernels, by convspectra, by the paper's lines in NumPy, torch, JAX and TensorFlow, and
-by the full matrix, Gram iteration and power iteration. Ratios are their seconds over
-ours. What fails its check is not timed. A run that was stopped goes on where it was,
-if nothing has changed. Exit code 1: an answer of ours has failed its check."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -198,14 +189,4 @@ def parser() -> argparse.ArgumentParser:
     )
     add_file(compare, grid=sizes)
     add_folding(compare)
-
-    bench = add(
-        "bench",
-        "how fast this is beside what others do, every answer checked first",
-        "",
-        "--jobs norm -o norms",
-        "--full -o benchmarks/mine",
-        more=BENCH,
-    )
-    add_bench(bench)
     return top

@@ -15,42 +15,6 @@ CLOSENESS = "how close the ends of a norm are to be, where they can"
 FORMATS = ", ".join(SUFFIXES)
 
 
-def add_bench(to: argparse.ArgumentParser) -> None:
-    """What is measured, and where results go."""
-    size = to.add_mutually_exclusive_group()
-    size.add_argument(
-        "--quick", action="store_true", help="a few cases, two minutes (the default)"
-    )
-    size.add_argument(
-        "--full",
-        action="store_true",
-        help="all cases, an hour and a half on two cores",
-    )
-    size.add_argument(
-        "--training",
-        action="store_true",
-        help="what SpectralClip costs while a ResNet trains, beside the paper's clip",
-    )
-    to.add_argument(
-        "--jobs",
-        default="values,norm,clip",
-        metavar="JOBS",
-        help="some of values, norm and clip, joined by commas (default all)",
-    )
-    to.add_argument(
-        "-o",
-        dest="output",
-        type=Path,
-        metavar="FOLDER",
-        help="for results.json, results.md, figure.png (default convspectra-bench)",
-        default=Path("convspectra-bench"),
-    )
-    to.add_argument(
-        "--fresh", action="store_true", help="forget the results in FOLDER, start anew"
-    )
-    to.add_argument("--json", action="store_true", help="print JSON, not a table")
-
-
 def add_report(to: argparse.ArgumentParser) -> None:
     """What a report leaves behind, and who works on several files."""
     to.add_argument("--csv", action="store_true", help="print CSV, not a table")

@@ -61,33 +61,6 @@ CHECKPOINTS = {
     "log10 of the product": "log10_product_upper",
     "error": "error",
 }
-BENCH_RATIOS = {
-    "case": "case",
-    "job": "job",
-    "ours, s": "seconds",
-    "paper / ours": "paper",
-    "best other / ours": "best",
-    "best other": "best_name",
-    "bound / ours": "bound",
-}
-BENCH_MEANS = {
-    "cases": "cases",
-    "job": "job",
-    "count": "count",
-    "paper / ours, mean": "paper_mean",
-    "least": "paper_least",
-    "best other / ours, mean": "best_mean",
-    "least ": "best_least",
-}
-BENCH_TRAINING = {
-    "kernels": "kernels",
-    "step, s": "step",
-    "pass, s": "pass",
-    "paper's clip, s": "paper",
-    "paper / ours": "paper_over_ours",
-    "share of 100 steps": "share",
-    "error": "error",
-}
 
 
 def table(

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 
 from ._arguments import parser
-from ._commands.bench import bench
 from ._commands.diff import diff
 from ._commands.kernels import clipped, compare, norm, projected, values
 from ._commands.report import report
@@ -21,7 +20,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "clip": clipped,
     "project": projected,
     "compare": compare,
-    "bench": bench,
 }
 
 
@@ -39,9 +37,8 @@ def main(argv: list[str] | None = None) -> int:
     Returns
     -------
     int
-        0: done; 1: what `--fail-above` asks does not hold, or an answer of ours in the
-        benchmark; 2: could not run. As shells have it, 130 after an interrupt and 141
-        after the reader of stdout has gone.
+        0: done; 1: what `--fail-above` asks does not hold; 2: could not run. As shells
+        have it, 130 after an interrupt and 141 after the reader of stdout has gone.
     """
     try:
         args = parser().parse_args(argv)

@@ -45,7 +45,7 @@ def probed(one: Contender, job: str, task: Task) -> Measured:
             "answer": str(target),
         }
         done = subprocess.run(
-            [sys.executable, "-m", "convspectra._bench.probe", json.dumps(request)],
+            [sys.executable, "-m", "benchmarks.probe", json.dumps(request)],
             capture_output=True,
             check=False,
             text=True,

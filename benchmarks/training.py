@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._files import replacing
-from .._render import progress
-from ..torch import SpectralClip, layers
+from convspectra._files import replacing
+from convspectra._render import progress
+from convspectra.torch import SpectralClip, layers
 from .by_torch import fft_clip
 from .cases import RESNET, Case
 from .contender import Task

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._files import replacing
+from convspectra._files import replacing
 from .cases import FIGURE, Case
 from .contender import JOBS
 from .summary import seconds_of

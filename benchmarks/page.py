@@ -3,10 +3,36 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._render import BENCH_MEANS, BENCH_RATIOS
 from .contender import JOBS
 from .summary import Row, Summary
 
+RATIOS = {
+    "case": "case",
+    "job": "job",
+    "ours, s": "seconds",
+    "paper / ours": "paper",
+    "best other / ours": "best",
+    "best other": "best_name",
+    "bound / ours": "bound",
+}
+MEANS = {
+    "cases": "cases",
+    "job": "job",
+    "count": "count",
+    "paper / ours, mean": "paper_mean",
+    "least": "paper_least",
+    "best other / ours, mean": "best_mean",
+    "least ": "best_least",
+}
+TRAINING = {
+    "kernels": "kernels",
+    "step, s": "step",
+    "pass, s": "pass",
+    "paper's clip, s": "paper",
+    "paper / ours": "paper_over_ours",
+    "share of 100 steps": "share",
+    "error": "error",
+}
 EXPONENTS = {"along": "along", "job": "job", "contender": "contender"} | {
     "exponent": "exponent"
 }
@@ -45,11 +71,11 @@ def markdown(document: Mapping[str, Any], summary: Summary) -> str:
         f"at a load of {_cell(document['load'])}"
     )
     parts = ["# Benchmark of convspectra", "\n".join([*lines, rate, plan]), NOTE]
-    parts += ["## Means", _table(BENCH_MEANS, summary.means)]
+    parts += ["## Means", _table(MEANS, summary.means)]
     for job in JOBS:
         rows = [row for row in summary.ratios if row["job"] == job]
         if rows:
-            parts += [f"## Ratios: {job}", _table(BENCH_RATIOS, rows)]
+            parts += [f"## Ratios: {job}", _table(RATIOS, rows)]
     parts += ["## Exponents", _table(EXPONENTS, summary.exponents)]
     parts += ["## Share of the rate of matrix products", _table(SHARES, summary.shares)]
     parts += ["## Everything"]

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .._files import replacing
-from .._render import progress, say
+from convspectra._files import replacing
+from convspectra._render import progress, say
 from .cases import SEED
 from .contender import JOBS, RTOL
 from .contenders import installed

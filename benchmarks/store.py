@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .._files import replacing
+from convspectra._files import replacing
 from .cases import Case
 
 RESULTS = "results.json"

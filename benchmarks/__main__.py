@@ -1,0 +1,114 @@
+"""`python -m benchmarks`: data on stdout, talk on stderr, and an exit code."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from .contender import JOBS
+from .page import MEANS, RATIOS, TRAINING, say, table
+from .run import run
+
+DESCRIPTION = """\
+How fast convspectra is beside what others do, every answer checked before it is timed.
+
+The layers of the paper's figure 1 and of ResNet-18 and ResNet-50, with random float32
+kernels, by convspectra, by the paper's lines in NumPy, torch, JAX and TensorFlow, and
+by the full matrix, Gram iteration and power iteration. Ratios are their seconds over
+ours. An answer that fails its check is not timed. A run that was stopped goes on where
+it was, if nothing has changed."""
+EPILOG = """\
+examples:
+  python -m benchmarks
+  python -m benchmarks --jobs norm -o norms
+  python -m benchmarks --full -o benchmarks/records/mine
+  python -m benchmarks --training -o training
+
+exit codes: 0 done, 1 an answer of convspectra failed its check, 2 could not run."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line. 0: done; 1: an answer of ours is wrong; 2: could not run."""
+    args = _parser().parse_args(argv)
+    try:
+        return _train(args) if args.training else _compare(args)
+    except (OSError, ValueError, ImportError) as error:
+        say(str(error))
+        return 2
+
+
+def _compare(args: argparse.Namespace) -> int:
+    summary, right = run(args.output, full=args.full, jobs=args.jobs, fresh=args.fresh)
+    if args.json:
+        sys.stdout.write(json.dumps(summary, indent=1) + "\n")
+    else:
+        tables = table(RATIOS, summary["ratios"]), table(MEANS, summary["means"])
+        sys.stdout.write("\n\n".join(tables) + "\n")
+    say(f"results.json, results.md and figure.png are in {args.output}.")
+    return int(not right)
+
+
+def _train(args: argparse.Namespace) -> int:
+    from .training import training  # which needs torch
+
+    found = training(args.output)
+    if args.json:
+        sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    else:
+        sys.stdout.write(table(TRAINING, [found | found["median_seconds"]]) + "\n")
+    say(f"training.json is in {args.output}.")
+    return int(not found["right"])
+
+
+def _jobs(text: str) -> list[str]:
+    jobs = text.split(",")
+    if any(job not in JOBS for job in jobs):
+        raise argparse.ArgumentTypeError(
+            f"must be some of {', '.join(JOBS)}, joined by commas, got {text!r}."
+        )
+    return jobs
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--quick", action="store_true", help="a few cases, two minutes (the default)"
+    )
+    what.add_argument(
+        "--full", action="store_true", help="all cases, an hour and a half on two cores"
+    )
+    what.add_argument(
+        "--training",
+        action="store_true",
+        help="what SpectralClip costs while a ResNet trains, beside the paper's clip",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=_jobs,
+        default=list(JOBS),
+        metavar="JOBS",
+        help="some of values, norm and clip, joined by commas (default all)",
+    )
+    parser.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        metavar="FOLDER",
+        default=Path("benchmark-results"),
+        help="for results.json, results.md, figure.png (default benchmark-results)",
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="forget the results in FOLDER, start anew"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, not tables")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
