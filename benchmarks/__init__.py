@@ -1,1 +1,1 @@
-"""The benchmark behind `convspectra bench`: public names against what others do."""
+"""convspectra beside what others do: `python -m benchmarks --help`."""

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from .contender import JOBS
+from .contenders import JOBS
 from .page import MEANS, RATIOS, TRAINING, say, table
 from .run import run
 
@@ -28,13 +28,18 @@ exit codes: 0 done, 1 an answer of convspectra failed its check, 2 could not run
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line. 0: done; 1: an answer of ours is wrong; 2: could not run."""
+    """Run the command line, and return its exit code, as the help states it."""
     args = _parser().parse_args(argv)
     try:
         return _train(args) if args.training else _compare(args)
-    except (OSError, ValueError, ImportError) as error:
+    except KeyboardInterrupt:
+        say("interrupted; the same command goes on from here.")
+        return 130
+    except (OSError, ValueError) as error:
         say(str(error))
-        return 2
+    except ModuleNotFoundError as error:
+        say(f"{error}. convspectra[all] brings every library.")
+    return 2
 
 
 def _compare(args: argparse.Namespace) -> int:

@@ -1,12 +1,11 @@
 """figure.png: seconds over channels, a panel for each job and grid, as in the paper."""
 
+import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from convspectra._files import replacing
 from .cases import FIGURE, Case
-from .contender import JOBS
+from .contenders import JOBS
 from .summary import seconds_of
 
 if TYPE_CHECKING:
@@ -28,40 +27,34 @@ STYLES = {
 }
 
 
-def save_figure(document: Mapping[str, Any], target: Path) -> None:
-    """Draw the cases of figure 1 of a run, and write them to `target`."""
-    figure = _new_figure()
+def png(document: Mapping[str, Any]) -> bytes:
+    """The cases of figure 1 of a run, drawn."""
+    from matplotlib.figure import Figure
+
+    figure, buffer = Figure(figsize=(12, 7.5), layout="constrained"), io.BytesIO()
     draw(document["results"], figure)
-    with replacing(target) as partial:
-        figure.savefig(partial, format="png", dpi=150)
+    figure.savefig(buffer, format="png", dpi=150)
+    return buffer.getvalue()
 
 
 def draw(results: Sequence[Mapping[str, Any]], figure: "Figure") -> None:
     """Draw a row of panels for each grid, and a panel for each job, on `figure`."""
     panels = panels_of(results)
-    grids = list(dict.fromkeys(grid for grid, _ in panels))
-    jobs = [job for job in JOBS if any(found == job for _, found in panels)]
     if not panels:
         return
+    grids = list(dict.fromkeys(grid for grid, _ in panels))
+    jobs = [job for job in JOBS if any(found == job for _, found in panels)]
     all_axes = figure.subplots(len(grids), len(jobs), squeeze=False, sharex="row")
+    handles = {}
     for row, grid in zip(all_axes, grids):
         for ax, job in zip(row, jobs):
-            _draw_panel(ax, f"{job}, {grid}", panels.get((grid, job), {}))
+            handles |= _draw_panel(ax, f"{job}, {grid}", panels.get((grid, job), {}))
         row[0].set_ylabel("seconds")
     for ax in all_axes[-1]:
         ax.set_xlabel("channels")
-    handles = {}
-    for ax in all_axes.flat:
-        found, labels = ax.get_legend_handles_labels()
-        handles |= dict(zip(labels, found))
-    ordered = [name for name in STYLES if name in handles]
-    figure.legend(
-        [handles[name] for name in ordered],
-        ordered,
-        loc="outside lower center",
-        ncols=4,
-        frameon=False,
-    )
+    names = [name for name in STYLES if name in handles]
+    shown = [handles[name] for name in names]
+    figure.legend(shown, names, loc="outside lower center", ncols=4, frameon=False)
 
 
 def panels_of(
@@ -76,23 +69,22 @@ def panels_of(
         grid = f"{case.kernel}x{case.kernel} on {case.grid}x{case.grid}"
         panel = panels.setdefault((grid, result["job"]), {})
         for name, seconds in seconds_of(result).items():
-            panel.setdefault(name, []).append((case.into, seconds))
+            panel.setdefault(name, []).append((case.in_channels, seconds))
     return panels
 
 
-def _draw_panel(ax: "Axes", title: str, lines: Mapping[str, Line]) -> None:
+def _draw_panel(ax: "Axes", title: str, lines: Mapping[str, Line]) -> dict[str, Any]:
+    """Draw the lines, and return what the legend shows of each."""
+    handles = {}
     for name, style in STYLES.items():
         if name in lines:
-            ax.plot(*zip(*sorted(lines[name])), label=name, markersize=4, **style)
+            (handles[name],) = ax.plot(
+                *zip(*sorted(lines[name])), markersize=4, **style
+            )
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     ax.set_title(title)
     ax.grid(True, which="major", color="0.9", linewidth=0.8)
     ax.spines[["top", "right"]].set_visible(False)
-
-
-def _new_figure() -> "Figure":
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(12, 7.5), layout="constrained")
+    return handles

@@ -1,12 +1,11 @@
-"""What a run ran on, and how fast that multiplies matrices."""
+"""What does a run run on, with which versions, and how fast does it multiply?"""
 
 import hashlib
 import os
 import platform
-import time
-from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
+from timeit import repeat
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from threadpoolctl import threadpool_info
 
 import convspectra as cs
 
-PACKAGES = ("convspectra", "numpy", "torch", "jax", "jaxlib", "tensorflow")
+MODULES = ("convspectra", "numpy", "torch", "jax", "jaxlib", "tensorflow")
 GEMM_SIZE, GEMM_ROUNDS = 1024, 5
 
 
@@ -25,7 +24,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
+        **_versions(),
         "blas": sorted(
             f"{blas['internal_api']} {blas['version']}, {blas['num_threads']} threads"
             for blas in threadpool_info()
@@ -40,42 +39,45 @@ def load() -> float | None:
 
 
 def source_digest() -> str:
-    """A digest of this package's source: results belong to the code that gave them."""
+    """A digest of the package and of these benchmarks: results belong to both."""
     digest = hashlib.sha256()
-    for path in sorted(Path(cs.__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for folder in (Path(cs.__file__).parent, Path(__file__).parent):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def gemm_rate() -> float:
     """Real operations per second in products of complex64 matrices, the best seen.
 
-    By NumPy, and by torch where it is installed: the faster one counts.
+    In NumPy, and in torch where it is installed: the faster one counts.
     """
-    shape = (GEMM_SIZE, GEMM_SIZE)
-    a = np.random.default_rng(0).standard_normal((*shape, 2), dtype=np.float32)
-    square = a.view(np.complex64)[..., 0]
-    products: list[Callable[[], Any]] = [lambda: square @ square]
-    if _version("torch") is not None:
-        import torch
-
-        tensor = torch.from_numpy(square.copy())
-        products.append(lambda: tensor @ tensor)
-    least = min(_seconds(product) for product in products for _ in range(GEMM_ROUNDS))
-    return 8 * GEMM_SIZE**3 / least
-
-
-def _seconds(product: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    product()
-    return time.perf_counter() - start
-
-
-def _version(package: str) -> str | None:
+    parts = np.random.default_rng(0).standard_normal((2, GEMM_SIZE, GEMM_SIZE))
+    square = (parts[0] + 1j * parts[1]).astype(np.complex64)
+    seconds = repeat(lambda: square @ square, number=1, repeat=GEMM_ROUNDS)
     try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+        import torch
+    except ModuleNotFoundError:
+        pass
+    else:
+        tensor = torch.from_numpy(square)
+        seconds += repeat(lambda: tensor @ tensor, number=1, repeat=GEMM_ROUNDS)
+    return 8 * GEMM_SIZE**3 / min(seconds)
+
+
+def _versions() -> dict[str, str | None]:
+    """The version of each module, None where it is not installed.
+
+    A distribution may have another name than its module: tensorflow-cpu does.
+    """
+    distributions = packages_distributions()
+    found: dict[str, str | None] = {}
+    for module in MODULES:
+        try:
+            found[module] = version(distributions.get(module, [module])[0])
+        except PackageNotFoundError:
+            found[module] = None
+    return found
 
 
 def _processor() -> str:

@@ -1,87 +1,53 @@
-"""results.md: the tables of a run, for people."""
+"""What people read: tables, results.md, and lines on stderr."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .contender import JOBS
-from .summary import Row, Summary
+from .contenders import JOBS
 
-RATIOS = {
-    "case": "case",
-    "job": "job",
-    "ours, s": "seconds",
-    "paper / ours": "paper",
-    "best other / ours": "best",
-    "best other": "best_name",
-    "bound / ours": "bound",
-}
-MEANS = {
-    "cases": "cases",
-    "job": "job",
-    "count": "count",
-    "paper / ours, mean": "paper_mean",
-    "least": "paper_least",
-    "best other / ours, mean": "best_mean",
-    "least ": "best_least",
-}
-TRAINING = {
-    "kernels": "kernels",
-    "step, s": "step",
-    "pass, s": "pass",
-    "paper's clip, s": "paper",
-    "paper / ours": "paper_over_ours",
-    "share of 100 steps": "share",
-    "error": "error",
-}
-EXPONENTS = {"along": "along", "job": "job", "contender": "contender"} | {
-    "exponent": "exponent"
-}
-SHARES = {
-    "case": "case",
-    "job": "job",
-    "operations per s": "rate",
-    "of matrix products": "share",
-}
-TIMES = {
-    "contender": "contender",
-    "status": "status",
-    "median, s": "median",
-    "least": "least",
-    "most": "most",
-    "repeats": "repeats",
-    "memory, MB": "megabytes",
-    "answer": "kind",
-    "error": "error",
-    "checked by": "against",
-    "note": "reason",
-}
+Row = Mapping[str, Any]
+
+# The keys of the rows that each table shows.
+RATIOS = "case job our_seconds paper_ratio best_ratio best_other bound_ratio"
+MEANS = "cases job count paper_mean paper_least best_mean best_least"
+EXPONENTS = "along job contender exponent"
+SHARES = "case job operations_per_second share_of_products"
+TIMES = """
+    contender status median least most repeats megabytes kind error against reason
+"""
+TRAINING = "kernels step pass paper paper_over_ours share error"
 NOTE = """\
-Ratios are seconds of others over seconds of convspectra with NumPy arrays: above 1 they
-are slower. The best other is the fastest that gives the same answer; bounds are apart.
-Means are geometric. Errors are relative; docs/benchmark.md says how each is taken."""
+Times are in seconds. Ratios are times of others over the time of convspectra with NumPy
+arrays: above 1 they are slower. The best other is the fastest that gives the same
+answer; bounds are apart. Means are geometric. Errors are relative; docs/benchmark.md
+says how each is taken."""
 
 
-def markdown(document: Mapping[str, Any], summary: Summary) -> str:
-    """Return the page of a run."""
-    about = document["machine"]
+def say(text: str) -> None:
+    """Write a line to stderr, where it does not mix with data."""
+    sys.stderr.write(f"benchmarks: {text}\n")
+
+
+def markdown(document: Mapping[str, Any], summary: Mapping[str, Sequence[Row]]) -> str:
+    """Return results.md."""
+    about = document["machine"] | {
+        "complex64 matrix products": f"{document['gemm_rate'] / 1e9:.0f} GFlop/s",
+        "suite": f"{document['settings']['suite']}, begun {document['date']} "
+        f"at a load of {_cell(document['load'])}",
+    }
     lines = [f"- {key}: {_cell(value)}" for key, value in about.items()]
-    rate = f"- complex64 matrix products: {document['gemm_rate'] / 1e9:.0f} GFlop/s"
-    plan = (
-        f"- plan: {document['settings']['plan']}, begun {document['date']} "
-        f"at a load of {_cell(document['load'])}"
-    )
-    parts = ["# Benchmark of convspectra", "\n".join([*lines, rate, plan]), NOTE]
-    parts += ["## Means", _table(MEANS, summary.means)]
+    parts = ["# Benchmark of convspectra", "\n".join(lines), NOTE]
+    parts += ["## Means", table(MEANS, summary["means"])]
     for job in JOBS:
-        rows = [row for row in summary.ratios if row["job"] == job]
-        if rows:
-            parts += [f"## Ratios: {job}", _table(RATIOS, rows)]
-    parts += ["## Exponents", _table(EXPONENTS, summary.exponents)]
-    parts += ["## Share of the rate of matrix products", _table(SHARES, summary.shares)]
-    parts += ["## Everything"]
+        if rows := [row for row in summary["ratios"] if row["job"] == job]:
+            parts += [f"## Ratios: {job}", table(RATIOS, rows)]
+    parts += ["## Exponents", table(EXPONENTS, summary["exponents"])]
+    parts += ["## Share of the rate of matrix products"]
+    parts += [table(SHARES, summary["shares"]), "## Everything"]
     for result in document["results"]:
         rows = [_with_megabytes(entry) for entry in result["entries"]]
-        parts += [f"### {result['job']}: {result['name']}", _table(TIMES, rows)]
+        parts += [f"### {result['job']}: {result['name']}", table(TIMES, rows)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -90,12 +56,22 @@ def _with_megabytes(entry: Row) -> Row:
     return {**entry, "megabytes": None if memory is None else memory / 1e6}
 
 
-def _table(columns: Mapping[str, str], rows: Sequence[Row]) -> str:
+def table(columns: str, rows: Sequence[Row]) -> str:
+    """Rows as an aligned table in Markdown: these keys of each row."""
     if not rows:
-        return "Nothing to tell."
-    lines = [[_cell(row.get(key)) for key in columns.values()] for row in rows]
-    rule = ["---"] + ["---:"] * (len(columns) - 1)
-    return "\n".join("| " + " | ".join(line) + " |" for line in [columns, rule, *lines])
+        return "No results."
+    keys = columns.split()
+    lines = [[_cell(row.get(key)) for key in keys] for row in rows]
+    lines.insert(0, [key.replace("_", " ") for key in keys])
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    lines.insert(1, ["-" * widths[0], *("-" * (w - 1) + ":" for w in widths[1:])])
+    return "\n".join(_line(line, widths) for line in lines)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first = cells[0].ljust(widths[0])
+    rest = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:])]
+    return f"| {' | '.join([first, *rest])} |"
 
 
 def _cell(value: Any) -> str:

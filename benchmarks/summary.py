@@ -1,67 +1,63 @@
 """What follows from the results: ratios, their means, exponents and rates."""
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from statistics import geometric_mean, linear_regression
 from typing import Any
 
 from .cases import FIGURE, GRIDS, POINTWISE, RESNET, SWEEP_CHANNELS, Case
-from .contender import LOWER, UPPER
-from .contenders import OURS, PAPER
+from .contenders import BOUNDS, OURS, PAPER
 
 Row = dict[str, Any]
-FEW = 16  # channels, below which a case counts apart
+Result = Mapping[str, Any]
+FEW = 16  # channels; cases with fewer have means of their own
+
+MEANS_OVER = {  # the group of a case, and whether it has few channels
+    (FIGURE, False): f"figure 1, {FEW} channels up",
+    (FIGURE, True): "figure 1, 4 and 8 channels",
+    (RESNET, False): "ResNets, 3x3 and 7x7",
+    (POINTWISE, False): "ResNets, 1x1",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Rows of plain numbers, by their keys.
+def summarize(document: Mapping[str, Any]) -> dict[str, list[Row]]:
+    """Reduce the document of results.json to what follows from it.
 
-    Attributes
-    ----------
-    ratios : list of dict
+    Returns
+    -------
+    ratios
         For each job on each case, how many times the seconds of convspectra with NumPy
-        arrays others take: `paper` the paper's NumPy lines, `best` the fastest other
-        that gives the same answer (named by `best_name`), `bound` the fastest bound.
-    means : list of dict
+        arrays others take: `paper_ratio` for the paper's NumPy lines, `best_ratio` for
+        `best_other`, the fastest that gives the same answer, `bound_ratio` for the
+        fastest bound.
+    means
         Geometric mean and minimum of these over groups of cases.
-    exponents : list of dict
+    exponents
         Slopes of log seconds, in the channels and in the number of frequencies.
-    shares : list of dict
-        The rate of `operations` over that of complex64 matrix products.
+    shares
+        The rate of `operations` over that of complex64 matrix products, on figure 1.
     """
-
-    ratios: list[Row]
-    means: list[Row]
-    exponents: list[Row]
-    shares: list[Row]
-
-
-def summarize(document: Mapping[str, Any]) -> Summary:
-    """Reduce the document of results.json to what follows from it."""
     results = document["results"]
-    found = [row for result in results if (row := _ratio(result)) is not None]
-    return Summary(
-        ratios=found,
-        means=means(found),
-        exponents=exponents(results),
-        shares=shares(results, document["gemm_rate"]),
-    )
+    ratios = [_ratios(result) for result in results if OURS in seconds_of(result)]
+    return {
+        "ratios": ratios,
+        "means": _means(ratios),
+        "exponents": _exponents(results),
+        "shares": _shares(results, document["gemm_rate"]),
+    }
 
 
-def geometric_mean(numbers: Iterable[float]) -> float:
-    """The mean of the logarithms, taken back."""
-    logs = [math.log(number) for number in numbers]
-    return math.exp(sum(logs) / len(logs))
+def seconds_of(result: Result) -> dict[str, float]:
+    """The median seconds of every contender that was timed."""
+    entries = result["entries"]
+    return {e["contender"]: e["median"] for e in entries if e["status"] == "timed"}
 
 
 def exponent(points: Sequence[tuple[float, float]]) -> float:
-    """The slope of the line nearest to points (x, y), both by their logarithms."""
-    x = [math.log(point[0]) for point in points]
-    y = [math.log(point[1]) for point in points]
-    middle_x, middle_y = sum(x) / len(x), sum(y) / len(y)
-    across = sum((a - middle_x) ** 2 for a in x)
-    return sum((a - middle_x) * (b - middle_y) for a, b in zip(x, y)) / across
+    """The slope of the least squares line through points, in logarithms."""
+    x, y = zip(*((math.log(x), math.log(y)) for x, y in points))
+    return linear_regression(x, y).slope
 
 
 def operations(case: Case, job: str) -> float:
@@ -82,114 +78,80 @@ def operations(case: Case, job: str) -> float:
     return 4 * each * math.ceil(case.frequencies / 2)
 
 
-def seconds_of(result: Mapping[str, Any]) -> dict[str, float]:
-    """The median seconds of every contender that was timed."""
-    entries = result["entries"]
-    return {e["contender"]: e["median"] for e in entries if e["status"] == "timed"}
-
-
-def _ratio(result: Mapping[str, Any]) -> Row | None:
-    seconds = seconds_of(result)
-    if OURS not in seconds:
-        return None
-    kinds = {entry["contender"]: entry["kind"] for entry in result["entries"]}
-    others = [name for name in seconds if not name.startswith("convspectra")]
-    bounds = [name for name in others if kinds[name] in (UPPER, LOWER)]
-    rivals = [name for name in others if name not in bounds]
-    # Nobody knows the best where somebody was not waited for.
-    unknown = any(
-        "expected" in e and kinds[e["contender"]] not in (UPPER, LOWER)
-        for e in result["entries"]
-    )
-    best = None if unknown else min(rivals, key=seconds.__getitem__, default=None)
-    bound = min((seconds[name] for name in bounds), default=None)
-    ours, case = seconds[OURS], result["case"]
+def _ratios(result: Result) -> Row:
+    case, seconds = Case(**result["case"]), seconds_of(result)
+    others = [e for e in result["entries"] if not e["contender"].startswith("convsp")]
+    rivals = {e["contender"]: e for e in others if e["kind"] not in BOUNDS}
+    bounds = [e["median"] for e in others if e["kind"] in BOUNDS and "median" in e]
+    # If a rival was not waited for, the best of them is unknown.
+    waited = not any("expected" in entry for entry in rivals.values())
+    timed = [name for name in rivals if name in seconds]
+    best = min(timed, key=seconds.__getitem__, default=None) if waited else None
+    ours = seconds[OURS]
     return {
-        "case": result["name"],
-        "group": case["group"],
-        "channels": max(case["into"], case["out"]),
+        "case": case.name,
+        "group": case.group,
+        "channels": max(case.in_channels, case.out_channels),
         "job": result["job"],
-        "seconds": ours,
-        "paper": seconds[PAPER] / ours if PAPER in seconds else None,
-        "best": seconds[best] / ours if best else None,
-        "best_name": best,
-        "bound": bound / ours if bound else None,
+        "our_seconds": ours,
+        "paper_ratio": seconds[PAPER] / ours if PAPER in seconds else None,
+        "best_ratio": seconds[best] / ours if best else None,
+        "best_other": best,
+        "bound_ratio": min(bounds) / ours if bounds else None,
     }
 
 
-def means(ratios: Sequence[Row]) -> list[Row]:
-    """Geometric means and minima for each job, over figure 1 and the ResNets."""
-    groups = {
-        f"figure 1, {FEW} channels up": lambda r: (
-            r["group"] == FIGURE and r["channels"] >= FEW
-        ),
-        "figure 1, 4 and 8 channels": lambda r: (
-            r["group"] == FIGURE and r["channels"] < FEW
-        ),
-        "ResNets, 3x3 and 7x7": lambda r: r["group"] == RESNET,
-        "ResNets, 1x1": lambda r: r["group"] == POINTWISE,
-    }
-    rows = []
-    for group, belongs in groups.items():
-        for job in dict.fromkeys(row["job"] for row in ratios):
-            chosen = [row for row in ratios if row["job"] == job and belongs(row)]
-            if not chosen:
-                continue
-            row: Row = {"cases": group, "job": job, "count": len(chosen)}
-            for key in ("paper", "best"):
-                numbers = [one[key] for one in chosen if one[key] is not None]
-                row[f"{key}_mean"] = geometric_mean(numbers) if numbers else None
-                row[f"{key}_least"] = min(numbers, default=None)
-            rows.append(row)
-    return rows
+def _means(ratios: Sequence[Row]) -> list[Row]:
+    """Geometric means and minima for each group and job."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for cases, row in itertools.product(MEANS_OVER, ratios):
+        if (row["group"], row["channels"] < FEW) == cases:
+            groups.setdefault((MEANS_OVER[cases], row["job"]), []).append(row)
+    means = []
+    for (cases, job), rows in groups.items():
+        mean: Row = {"cases": cases, "job": job, "count": len(rows)}
+        for key in ("paper", "best"):
+            found = [r for row in rows if (r := row[f"{key}_ratio"]) is not None]
+            mean[f"{key}_mean"] = geometric_mean(found) if found else None
+            mean[f"{key}_least"] = min(found, default=None)
+        means.append(mean)
+    return means
 
 
-def exponents(results: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Slopes for the paper's NumPy lines and for convspectra, for each job and sweep.
+def _exponents(results: Sequence[Result]) -> list[Row]:
+    """Slopes for the paper's NumPy lines and for convspectra, for each sweep and job.
 
     In the channels from 16 up, for each panel of figure 1; and in the number of
     frequencies, for 3x3 kernels with 32 channels.
     """
-    rows = []
-    for along, series in _series(results).items():
-        for name in (PAPER, OURS):
-            for job in dict.fromkeys(result["job"] for _, result in series):
-                points = [
-                    (x, seconds_of(result)[name])
-                    for x, result in series
-                    if result["job"] == job and name in seconds_of(result)
-                ]
-                if len(points) > 1:
-                    row = {"along": along, "contender": name, "job": job}
-                    rows.append(row | {"exponent": exponent(points)})
-    return rows
-
-
-def _series(
-    results: Sequence[Mapping[str, Any]],
-) -> dict[str, list[tuple[float, Mapping[str, Any]]]]:
-    """Results by what grows in them, each with how much there is of it."""
-    series: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
+    series: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for result in results:
-        case = Case(**result["case"])
-        k, n = case.kernel, case.grid
-        if case.group == FIGURE and case.into >= FEW:
-            name = f"channels, {k}x{k} on {n}x{n}"
-            series.setdefault(name, []).append((case.into, result))
-        swept = case.group in (FIGURE, GRIDS) and case.into == SWEEP_CHANNELS
-        if swept and k == 3:
-            name = f"frequencies, 3x3 with {SWEEP_CHANNELS} channels"
-            series.setdefault(name, []).append((case.frequencies, result))
-    return series
+        case, seconds = Case(**result["case"]), seconds_of(result)
+        k, n, channels = case.kernel, case.grid, case.in_channels
+        sizes = {}
+        if case.group == FIGURE and channels >= FEW:
+            sizes[f"channels, {k}x{k} on {n}x{n}"] = channels
+        if case.group in (FIGURE, GRIDS) and (channels, k) == (SWEEP_CHANNELS, 3):
+            sizes[f"frequencies, 3x3 with {channels} channels"] = case.frequencies
+        for along, size in sizes.items():
+            for name in {PAPER, OURS} & set(seconds):
+                points = series.setdefault((along, name, result["job"]), [])
+                points.append((size, seconds[name]))
+    return [
+        {"along": along, "contender": name, "job": job, "exponent": exponent(points)}
+        for (along, name, job), points in sorted(series.items())
+        if len(points) > 1
+    ]
 
 
-def shares(results: Sequence[Mapping[str, Any]], gemm_rate: float) -> list[Row]:
-    """How much of the rate of matrix products convspectra reaches on figure 1."""
+def _shares(results: Sequence[Result], gemm_rate: float) -> list[Row]:
+    """Which part of the rate of matrix products convspectra reaches on figure 1."""
     rows = []
     for result in results:
         case, seconds = Case(**result["case"]), seconds_of(result)
         if case.group == FIGURE and OURS in seconds:
             rate = operations(case, result["job"]) / seconds[OURS]
             row = {"case": case.name, "job": result["job"]}
-            rows.append(row | {"rate": rate, "share": rate / gemm_rate})
+            row |= {"operations_per_second": rate}
+            rows.append(row | {"share_of_products": rate / gemm_rate})
     return rows

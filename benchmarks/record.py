@@ -1,0 +1,65 @@
+"""results.json: written whole after every job, and resumed from."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from .cases import Case
+
+RESULTS = "results.json"
+
+
+class Record:
+    """The results in a folder, with what else the document of `begin` says of them.
+
+    Results that are there already are kept if their settings are the same, refused if
+    not, and forgotten if the record is to be `fresh`.
+    """
+
+    def __init__(self, folder: Path, begin: dict[str, Any], *, fresh: bool) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / RESULTS
+        self.document = {**begin, "results": []}
+        if self._path.exists() and not fresh:
+            self.document = _read(self._path, begin["settings"])
+
+    def entries(self, case: Case, job: str) -> dict[str, dict[str, Any]] | None:
+        """The entries of a job on a case, by contender; None if there are none yet."""
+        for result in self.document["results"]:
+            if result["job"] == job and result["case"] == asdict(case):
+                return {entry["contender"]: entry for entry in result["entries"]}
+        return None
+
+    def add(self, case: Case, job: str, entries: list[dict[str, Any]]) -> None:
+        """Keep the entries of a job on a case, and save everything."""
+        result = {"case": asdict(case), "name": case.name, "job": job}
+        self.document["results"].append({**result, "entries": entries})
+        write(self._path, json.dumps(self.document, indent=1).encode())
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
+def _read(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        before, _ = document["settings"], document["results"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{str(path)!r} must hold the results of a benchmark, got something else "
+            f"({error}). Take another folder with -o, or --fresh to replace it."
+        ) from error
+    names = sorted({*before, *settings})
+    changed = [name for name in names if before.get(name) != settings.get(name)]
+    if changed:
+        raise ValueError(
+            f"{str(path)!r} must be of the same settings to be resumed; these have "
+            f"changed: {', '.join(changed)}. Take another folder with -o, or --fresh "
+            "to start anew."
+        )
+    return document

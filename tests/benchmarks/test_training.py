@@ -1,0 +1,50 @@
+"""The training benchmark, on a network so small that it takes no time."""
+
+import json
+import math
+
+import pytest
+
+from benchmarks.__main__ import main
+
+
+@pytest.fixture
+def small_training(torch, monkeypatch):
+    from benchmarks import training
+
+    for name, value in {
+        "WIDTHS": (3, 4),
+        "BLOCKS": 2,
+        "BATCH": 2,
+        "IMAGE": (3, 8, 8),
+        "ROUNDS": 1,
+    }.items():
+        monkeypatch.setattr(training, name, value)
+    return training
+
+
+def test_training_is_measured_and_its_clips_are_checked(small_training, tmp_path):
+    found = small_training.training(tmp_path)
+    assert found["right"]
+    assert found["kernels"] == 1 + 4 * 2 + 1
+    seconds = {name: times[0] for name, times in found["seconds"].items()}
+    assert found["paper_over_ours"] == seconds["paper"] / seconds["pass"]
+    whole = 100 * seconds["step"] + seconds["pass"]
+    assert found["share"] == pytest.approx(seconds["pass"] / whole)
+    assert json.loads((tmp_path / "training.json").read_text()) == found
+
+
+@pytest.mark.parametrize("factor", [1.01, math.nan])
+def test_a_wrong_clip_fails_the_training_benchmark(
+    small_training, tmp_path, monkeypatch, factor
+):
+    right, calls = small_training.clip, []
+
+    def wrong_from_the_second_on(task):
+        calls.append(task)
+        return right(task) * (factor if len(calls) > 1 else 1)
+
+    monkeypatch.setattr(small_training, "clip", wrong_from_the_second_on)
+    folder = tmp_path / "not" / "there"
+    assert main(["--training", "-o", str(folder)]) == 1
+    assert not json.loads((folder / "training.json").read_text())["right"]
