@@ -1,5 +1,6 @@
 """Every baseline on the side of the norm that it claims, against the dense matrix."""
 
+import gc
 import math
 import re
 
@@ -436,3 +437,11 @@ def test_a_baseline_is_frozen():
     found = Baseline(1.0, "estimate", "by hand")
     with pytest.raises(AttributeError):
         found.value = 2.0
+
+
+def test_no_kernel_is_kept_alive(rng):
+    """Caches remember where taps stand, not what they are."""
+    for _ in range(2):
+        gram_iteration(rng.standard_normal((3, 2, 3, 3)), Geometry(grid=(8, 8)))
+    gc.collect()
+    assert not any(isinstance(x, convspectra._symbol.Taps) for x in gc.get_objects())

@@ -1,6 +1,5 @@
 """The only file that knows which array libraries exist."""
 
-import functools
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +10,8 @@ import array_api_compat
 import array_api_compat.numpy
 import numpy as np
 from threadpoolctl import ThreadpoolController
+
+from ._cache import cached
 
 Array: TypeAlias = Any  # no static type spans NumPy, torch and JAX
 
@@ -85,7 +86,7 @@ def dtype_name(x: Array) -> str:
     return getattr(x.dtype, "name", str(x.dtype).rpartition(".")[2])
 
 
-@functools.cache
+@cached(maxsize=None)
 def _numpy_name(dtype: np.dtype) -> str:
     return dtype.name  # which NumPy puts together anew each time
 
@@ -313,7 +314,7 @@ def one_thread(weight: Array) -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-@functools.cache
+@cached(maxsize=None)
 def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()  # looks through all loaded libraries: once will do
 

@@ -4,12 +4,12 @@ Real and imaginary parts are apart, and only lower triangles count. Large matric
 one after the other, small ones side by side in the lanes of vectors.
 """
 
-import functools
 from typing import Protocol
 
 import numpy as np
 
 from ._array import Array
+from ._cache import cached
 
 SIDE_BY_SIDE = 64  # the side of matrices of which a vector's worth stays in the cache
 STEPS, LARGE = 16, 192  # of Lanczos that tell which matrix has the largest norm,
@@ -199,7 +199,7 @@ def tops_of_tridiagonal(diagonal: np.ndarray, beside: np.ndarray) -> np.ndarray:
     return found
 
 
-@functools.cache
+@cached(maxsize=None)
 def first_vector(side: int) -> Array:
     """Where Lanczos begins."""
     x = np.random.default_rng(0).standard_normal((side, 2)) @ np.array([1, 1j])

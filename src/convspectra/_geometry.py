@@ -1,6 +1,5 @@
 """What a convolution is besides its weights, stated once and checked at birth."""
 
-import functools
 import math
 import operator
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import (
 )
 
 from ._boundary import BOUNDARIES, BoundaryName
+from ._cache import cached
 
 
 class IndexArray(Protocol):
@@ -231,7 +231,7 @@ class Geometry:
             )
 
 
-@functools.lru_cache(maxsize=256)
+@cached(maxsize=256)
 def _spread_out(geometry: Geometry, axes: int) -> Geometry:
     """A geometry that states no number of axes, with this one."""
     found = replace(geometry)

@@ -4,13 +4,13 @@ A polynomial of degree d is known from its values at 2 d + 1 equal steps around 
 torus: it is the sum of these values times Dirichlet kernels, which are real.
 """
 
-import functools
 import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from ._array import Array
+from ._cache import cached
 from ._symbol import phase_factors, runs_of
 from ._threads import cores, spread
 
@@ -76,7 +76,7 @@ class Nodes:
         return found
 
 
-@functools.lru_cache(maxsize=64)
+@cached(maxsize=64)
 def _table(degree: int, parts: int) -> np.ndarray:
     return _dirichlet(degree, np.arange(parts), parts)
 

@@ -7,10 +7,9 @@ the last panel, to a multiple of four columns.
 All functions let other threads run.
 """
 
-import functools
-
 import numpy as np
 
+from ._cache import cached
 from ._simd import jit, lanes, load, splat, sqrt, store, total
 
 PANEL = 32  # columns
@@ -19,7 +18,7 @@ HALVINGS = 20  # of an interval, until an eigenvalue is known well enough
 VECTOR = 16  # numbers of single precision
 
 
-@functools.cache
+@cached(maxsize=None)
 def layout(side: int) -> tuple[np.ndarray, int, int]:
     """How matrices of this side lie in memory.
 

@@ -1,6 +1,5 @@
 """What the jobs on a layer will cost, before they are run."""
 
-import functools
 import math
 import time
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ._array import Array, dtype_name
+from ._cache import cached
 from ._certify import BOXES, FEW, are_few
 from ._geometry import Geometry
 from ._interpolate import Nodes
@@ -213,7 +213,7 @@ def _measured_at(job: str, side: int) -> tuple[float, float]:
     return fixed, each
 
 
-@functools.cache
+@cached(maxsize=None)
 def _measured() -> dict[tuple[str, int], tuple[float, float]]:
     """Seconds to begin and per matrix, for each job and number of channels."""
     found = {}
@@ -228,7 +228,7 @@ def _measured() -> dict[tuple[str, int], tuple[float, float]]:
     return found
 
 
-@functools.cache
+@cached(maxsize=None)
 def _product_rate() -> float:
     """Operations per second in products of real matrices of double precision."""
     a = _random((256, 256)).astype(np.float64)

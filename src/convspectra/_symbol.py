@@ -11,12 +11,12 @@ where m = grid / s. This is unitarily equivalent to the s frequencies that alias
 standing side by side, but smaller: phases that no tap meets are left out.
 """
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
 
 from ._array import Array, is_complex, is_host, like, namespace, to_complex
+from ._cache import cached
 from ._stencil import Stencil
 
 ROOTS = 4096  # of unity that are looked up
@@ -40,7 +40,7 @@ def pattern_of(stencil: Stencil) -> Pattern:
     return _pattern(stencil.kernel, stencil.dilation, stencil.stride)
 
 
-@functools.lru_cache(maxsize=256)
+@cached(maxsize=256)
 def _pattern(
     kernel: tuple[int, ...], dilation: tuple[int, ...], stride: tuple[int, ...]
 ) -> Pattern:
@@ -133,7 +133,7 @@ def _powers(frequencies: np.ndarray, shifts: np.ndarray, n: int) -> np.ndarray:
     return every[frequencies % n]
 
 
-@functools.lru_cache(maxsize=64)
+@cached(maxsize=64)
 def _roots(n: int) -> np.ndarray:
     """The roots of unity, clockwise from 1."""
     found = np.exp(-2j * np.pi * np.arange(n) / n)
@@ -344,7 +344,7 @@ class Frequencies:
         return len(self.points)
 
 
-@functools.lru_cache(maxsize=32)
+@cached(maxsize=32)
 def frequencies_of(
     pattern: Pattern, rows: tuple[int, ...], *, real: bool
 ) -> Frequencies:
@@ -382,7 +382,7 @@ def chunks(taps: Taps, count: int, *, copies: int = 4) -> list[slice]:
     return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 
 
-@functools.lru_cache(maxsize=4)
+@cached(maxsize=4)
 def grid_phases(pattern: Pattern, kept: Frequencies) -> np.ndarray:
     """The phase factors of all frequencies that are kept."""
     return phase_factors(pattern.shifts, kept.points, kept.parts)

@@ -1,10 +1,11 @@
 """Work in portions over the cores, in threads that call code which lets others run."""
 
-import functools
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+
+from ._cache import cached
 
 _here = threading.local()
 PORTIONS = 4  # per core, so that a slow one does not keep the others waiting
@@ -41,7 +42,7 @@ def spread(work: Callable[[int, int], None], count: int, *, least: int = 1) -> N
             other.result()
 
 
-@functools.cache
+@cached(maxsize=None)
 def cores() -> int:
     """How many cores this process may use.
 
@@ -56,7 +57,7 @@ def cores() -> int:
     return min(allowed, int(stated) or allowed) if stated.isdecimal() else allowed
 
 
-@functools.cache
+@cached(maxsize=None)
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(cores(), thread_name_prefix="convspectra")
 

@@ -188,7 +188,7 @@ def gram_iteration(weight: Array, geometry: Geometry, *, steps: int = 6) -> Base
 
     def bound(plain: Array) -> float:
         taps = taps_of(plain, torus)
-        kept = frequencies_of(taps, rows, real=not is_complex(plain))
+        kept = frequencies_of(taps.pattern, rows, real=not is_complex(plain))
         phases = (
             phase_like(taps, kept.points[part], kept.parts)
             for part in chunks(taps, len(kept))
