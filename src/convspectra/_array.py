@@ -2,17 +2,19 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import array_api_compat
 import array_api_compat.numpy
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from ._cache import cached
+from ._threads import in_our_thread, one_blas_thread
 
+T = TypeVar("T")
 Array: TypeAlias = Any  # no static type spans NumPy, torch and JAX
 
 _SPACING = {  # of the numbers next to 1, by dtype
@@ -211,7 +213,7 @@ def are_definite(matrices: Array) -> np.ndarray:
         return np.real(to_numpy(matrices))[:, 0, 0] > 0
     torch = _faster_torch(matrices)
     if torch is not None:
-        found = torch.linalg.cholesky_ex(torch.asarray(matrices))
+        found = with_one_thread(torch.linalg.cholesky_ex, torch.asarray(matrices))
         return to_numpy(found.info == 0) & _are_factors(torch, found.L)
     if matrices.shape[-1] < 64 and _have_factors(xp, matrices):
         return np.ones(matrices.shape[0], dtype=bool)
@@ -244,7 +246,7 @@ def eigh(x: Array) -> tuple[Array, Array]:
     if torch is None:
         values, vectors = namespace(x).linalg.eigh(x)
         return values, vectors
-    values, vectors = torch.linalg.eigh(torch.asarray(x))
+    values, vectors = with_one_thread(torch.linalg.eigh, torch.asarray(x))
     return values.numpy(), vectors.numpy()
 
 
@@ -255,7 +257,6 @@ def _faster_torch(x: Array) -> Any:
         return torch
     if not is_host(x) or not torch.backends.mkl.is_available():
         return None
-    torch.set_num_threads(1)  # in this thread; `one_thread` sets it back
     return torch
 
 
@@ -292,31 +293,22 @@ def _is_torch_on_cpu(x: Array) -> bool:
     return array_api_compat.is_torch_array(x) and x.device.type == "cpu"
 
 
-@contextmanager
-def one_thread(weight: Array) -> Iterator[None]:
-    """One thread while NumPy, or torch on the CPU, works on many matrices.
+def one_thread(weight: Array) -> AbstractContextManager[None]:
+    """One thread for BLAS while NumPy, or torch on the CPU, works on many matrices.
 
     BLAS would start and join its threads for each of them: that gains little when the
     machine is idle, and when another process is busy costs a factor of thirty.
     """
-    if not (is_host(weight) or _is_torch_on_cpu(weight)):
-        yield
-        return
-    torch = sys.modules.get("torch")
-    threads = torch.get_num_threads() if torch else 0
-    if torch:
-        torch.set_num_threads(1)
-    try:
-        with _thread_pools().limit(limits=1, user_api="blas"):
-            yield
-    finally:
-        if torch:
-            torch.set_num_threads(threads)
+    on_cpu = is_host(weight) or _is_torch_on_cpu(weight)
+    return one_blas_thread() if on_cpu else nullcontext()
 
 
-@cached(maxsize=None)
-def _thread_pools() -> ThreadpoolController:
-    return ThreadpoolController()  # looks through all loaded libraries: once will do
+def with_one_thread(f: Callable[[Array], T], weight: Array) -> T:
+    """Return f(weight), with one thread for BLAS, and for torch if it does the work."""
+    with one_thread(weight):
+        if _is_torch_on_cpu(weight):
+            return in_our_thread(partial(f, weight))
+        return f(weight)
 
 
 def looking_at_numbers(
@@ -338,9 +330,7 @@ def looking_at_numbers(
         the nearest, or up.
     """
     if not array_api_compat.is_jax_array(weight):
-        plain = numbers(weight)
-        with one_thread(plain):
-            found = f(plain)
+        found = with_one_thread(f, numbers(weight))
         back = [like(weight, x) for x in found[:arrays]]
         return *back, *(scalar_like(weight, x) for x in found[arrays:])
     import jax
@@ -353,8 +343,7 @@ def looking_at_numbers(
         if not np.all(np.isfinite(plain)):  # too late for an error message
             nothing, nan = np.full_like(plain, np.nan), np.asarray(np.nan, real)
             return *[nothing] * arrays, *[nan] * len(scalars)
-        with one_thread(plain):
-            found = f(plain)
+        found = with_one_thread(f, plain)
         rounded = [_rounded(x, real, way) for x, way in zip(found[arrays:], scalars)]
         return *found[:arrays], *rounded
 

@@ -14,10 +14,10 @@ from ._array import (
     namespace,
     normalized,
     numbers,
-    one_thread,
     scalar_like,
     to_numpy,
     widen,
+    with_one_thread,
 )
 from ._certify import norm_on_torus
 from ._geometry import Geometry, fraction
@@ -61,17 +61,18 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
     stencil, rtol = stencil_of(weight, geometry), fraction("rtol", rtol)
     double, scale = normalized(numbers(weight))
     torus, factor = embedding(stencil)
-    taps, real = taps_of(double, torus), not is_complex(double)
-    with one_thread(double):
+
+    def found(double: Array) -> tuple[Pair, int]:
+        taps, real = taps_of(double, torus), not is_complex(double)
         peak = norm_on_torus(taps, torus.rows, real=real, rtol=rtol)
-        if stencil.is_torus:
-            group, operator = peak.group, one_group(double, stencil, peak.group)
-            pair = stretched(operator, like(double, peak_wave(operator, taps, peak)))
-        else:
+        if not stencil.is_torus:
             most = factor * peak.upper
-            pair, group = attained_near(
-                double, stencil, taps, peak, rtol=rtol, most=most
-            )
+            return attained_near(double, stencil, taps, peak, rtol=rtol, most=most)
+        operator = one_group(double, stencil, peak.group)
+        wave = like(double, peak_wave(operator, taps, peak))
+        return stretched(operator, wave), peak.group
+
+    pair, group = with_one_thread(found, double)
     x, y = pair.x, pair.y * scale
     if stencil.transposed:  # the layer is the transpose, not the adjoint
         x, y = conj(pair.y) / (pair.gain or 1.0), conj(pair.x) * (pair.gain * scale)

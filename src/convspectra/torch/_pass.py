@@ -172,7 +172,7 @@ def _each(
         some(0, len(numbers))
     elif numbers:
         with one_thread(kernels[numbers[0]]):
-            spread(some, len(numbers))
+            spread(some, len(numbers), only_ours=True)
 
 
 def _found(
