@@ -120,9 +120,10 @@ def test_a_thread_that_is_new_to_torch_gets_its_number_during_a_call():
     assert found == [1, 3]
 
 
+@pytest.mark.parametrize("side", [3, 100])
 @pytest.mark.parametrize("solve", [eigh, are_definite])
-def test_a_solver_called_alone_leaves_torch_as_it_was(solve):
-    solve(np.eye(3)[None])
+def test_a_solver_called_alone_leaves_torch_as_it_was(solve, side):
+    solve(np.eye(side)[None])
     assert torch.get_num_threads() == 3
     assert blas_threads() == {3}
 

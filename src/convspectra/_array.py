@@ -25,6 +25,7 @@ _SPACING = {  # of the numbers next to 1, by dtype
     "float16": 2.0**-10,
     "bfloat16": 2.0**-7,
 }
+LITTLE = 2**17  # products, which take no longer than it takes to go to a thread
 _DOUBLE = ("float64", "complex128")
 _HALF = ("float16", "bfloat16")
 
@@ -251,11 +252,16 @@ def eigh(x: Array) -> tuple[Array, Array]:
 
 
 def _faster_torch(x: Array) -> Any:
-    """Torch, if `x` is a tensor, or if its LAPACK is at hand and the faster one."""
+    """Torch, if `x` is a tensor, or if its LAPACK is at hand and the faster one.
+
+    For little work it is not: NumPy is done before another thread has begun.
+    """
     torch = sys.modules.get("torch")
     if torch is None or array_api_compat.is_torch_array(x):
         return torch
-    if not is_host(x) or not torch.backends.mkl.is_available():
+    if not is_host(x) or x.size * x.shape[-1] < LITTLE:
+        return None
+    if not torch.backends.mkl.is_available():
         return None
     return torch
 
