@@ -21,6 +21,7 @@ from convspectra.torch import (  # noqa: E402
     penalty,
     project_,
 )
+from convspectra.torch._pass import Change, Pass  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +91,15 @@ def test_norms_before_and_after_are_certified():
         assert change.after >= max(after[x] for x in ends) * (1 - 1e-6)
         assert change.after <= 0.5
     assert "1.inner" in str(done)
+
+
+def test_what_is_printed_of_a_pass_hides_no_excess():
+    changes = (Change("conv", 2.0, 0.50004, 0.5), Change("other", 2.0, 0.49996, 0.5))
+    _, *lines = str(Pass(changes, {}, 0.0)).splitlines()
+    assert [line.split() for line in lines] == [
+        ["conv", "2", "0.5001", "0.5"],
+        ["other", "2", "0.5", "0.5"],
+    ]
 
 
 def test_bounds_by_pattern_and_the_first_that_matches_counts():

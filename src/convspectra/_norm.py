@@ -14,6 +14,7 @@ from ._array import (
     are_definite,
     is_complex,
     is_differentiated,
+    is_traced,
     like,
     looking_at_numbers,
     namespace,
@@ -28,6 +29,7 @@ from ._matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
 from ._peak import NO_PROGRESS, TIGHT, UNIT
 from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import taps_of
+from ._text import Lower, Upper, number
 from ._witness import (
     attained_near,
     pair_derivative,
@@ -70,6 +72,13 @@ class NormBounds:
             return 0.0 if upper == 0 else math.inf
         return upper / lower - 1
 
+    def __str__(self) -> str:
+        """Both ends with four digits, rounded outward."""
+        if is_traced(self.upper):
+            return repr(self)
+        lower, upper = Lower(numbers(self.lower)), Upper(numbers(self.upper))
+        return f"{number(lower)} <= norm <= {number(upper)} ({self.method})"
+
 
 def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> NormBounds:
     """The largest factor by which the layer stretches an input, between two ends.
@@ -108,8 +117,8 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
     --------
     >>> kernel = np.array([[[1.0, -1.0, 1.0]]])
     >>> found = operator_norm(kernel, Geometry(grid=3, boundary="zeros"))
-    >>> round(float(found.upper), 3), found.method
-    (2.414, 'matrix')
+    >>> print(found)
+    2.414 <= norm <= 2.415 (matrix)
     """
     stencil = stencil_of(weight, geometry)
     rtol = fraction("rtol", rtol)

@@ -16,7 +16,7 @@ from ._norm import NormBounds, operator_norm
 from ._optional import require
 from ._spectrum import singular_values, summarize
 from ._stencil import stencil_of
-from ._text import aligned, cell, cells, tree
+from ._text import Lower, Upper, aligned, cell, cells, tree
 from .baselines import reshaped_norm
 
 COLUMNS = {
@@ -94,8 +94,8 @@ class LayerSpectrum:
             **asdict(self.geometry),
             "values_of": self._values_of(),
             **_statistics(self.values),
-            "norm_lower": float(self.norm.lower),
-            "norm_upper": float(self.norm.upper),
+            "norm_lower": Lower(self.norm.lower),
+            "norm_upper": Upper(self.norm.upper),
             "norm_method": self.norm.method,
             "reshaped": self.reshaped,
             "seconds": self.seconds,
@@ -172,14 +172,15 @@ class Report:
         10**log10_product_upper, is what a plain chain of these layers could stretch an
         input by at most. An end is None if some layer's is zero.
         """
-        ends = [(float(x.norm.lower), float(x.norm.upper)) for x in self.layers]
+        lower = _log10_product([float(layer.norm.lower) for layer in self.layers])
+        upper = _log10_product([float(layer.norm.upper) for layer in self.layers])
         loudest = sorted(self.layers, key=lambda layer: -float(layer.norm.upper))
         return {
             "layers": len(self.layers),
             "skipped": len(self.skipped),
             "largest": [layer.name for layer in loudest[:LOUDEST]],
-            "log10_product_lower": _log10_product([lower for lower, _ in ends]),
-            "log10_product_upper": _log10_product([upper for _, upper in ends]),
+            "log10_product_lower": None if lower is None else Lower(lower),
+            "log10_product_upper": None if upper is None else Upper(upper),
         }
 
     def notes(self) -> list[str]:
@@ -215,14 +216,13 @@ def summary_lines(report: Report) -> list[str]:
     if not report.layers:
         return reasons(report.skipped)
     found = report.summary()
-    by_name = {layer.name: float(layer.norm.upper) for layer in report.layers}
+    by_name = {layer.name: Upper(layer.norm.upper) for layer in report.layers}
     loudest = ", ".join(
-        f"{cell(name)} {cell(by_name[name], 'upper')}" for name in found["largest"]
+        f"{cell(name)} {cell(by_name[name])}" for name in found["largest"]
     )
     lower, upper = (
-        "0" if log is None else f"10^{cell(log, end)}"
-        for end in ("lower", "upper")
-        for log in [found[f"log10_product_{end}"]]
+        "0" if log is None else f"10^{cell(log)}"
+        for log in (found["log10_product_lower"], found["log10_product_upper"])
     )
     return [
         f"Largest norms: {loudest}. Product of all norms: {lower} to {upper}.",

@@ -1,28 +1,47 @@
 """Numbers and names as tables of plain text show them."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
+DIGITS = 4  # significant ones of a number
 WEIGHTS = ("weight", "kernel")  # last parts of names that belong to the part before
 
 
-def cell(value: Any, key: str = "") -> str:
-    """Return a value as a table shows it: four digits, sizes joined by x.
+class Upper(float):
+    """An upper bound: people see it rounded up."""
 
-    The ends of an interval, known by their keys, are rounded outward, but for a
-    millionth: 1.0000000001 is shown as 1.
+
+class Lower(float):
+    """A lower bound: people see it rounded down."""
+
+
+def number(value: float) -> str:
+    """Return four significant digits of a number: the nearest, but for bounds.
+
+    Of an upper bound they stand for a number that is not below it, of a lower bound for
+    one that is not above it.
     """
+    near = f"{value:.{DIGITS}g}"
+    if isinstance(value, Upper) and float(near) < value:
+        return _rounded(value, ROUND_CEILING)
+    if isinstance(value, Lower) and float(near) > value:
+        return _rounded(value, ROUND_FLOOR)
+    return near
+
+
+def _rounded(value: float, way: str) -> str:
+    exact = Context(DIGITS, way).create_decimal_from_float(float(value))
+    return f"{float(exact):.{DIGITS}g}"
+
+
+def cell(value: Any) -> str:
+    """Return a value as a table shows it: `number` for floats, sizes joined by x."""
     if value is None:
         return "-"
     if isinstance(value, float):
-        near = f"{value:.4g}"
-        way = {"lower": -1, "upper": 1}.get(key.rpartition("_")[2], 0)
-        if way * (float(near) - value) < -1e-6 * abs(value):
-            digit = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
-            near = f"{float(near) + way * digit:.4g}"
-        return near
+        return number(value)
     if isinstance(value, (tuple, list)):
         return "x".join(map(str, value))
     text = str(value)
@@ -47,7 +66,7 @@ def cells(
     columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
 ) -> list[list[str]]:
     """The cells of rows, under the headings of `columns`."""
-    return [[cell(row[key], key) for key in columns.values()] for row in rows]
+    return [[cell(row[key]) for key in columns.values()] for row in rows]
 
 
 def tree(lines: Sequence[list[str]]) -> list[list[str]]:

@@ -12,6 +12,7 @@ from .._examine import Options, examined
 from .._many import Outcome, each_checkpoint, natural_key, shard, trajectories
 from .._options import options_of
 from .._render import CHECKPOINTS, as_json, counted, say, table
+from .._text import Upper
 from .figures import new_figure, plotting, save
 from .outputs import as_csv, check_folder, make_folder, write_page
 
@@ -55,13 +56,15 @@ def _key(options: Options) -> dict[str, Any]:
 def _row(outcome: Outcome) -> dict[str, Any]:
     document = outcome.document or {"layers": [], "summary": {}}
     loudest = max(document["layers"], key=lambda row: row["norm_upper"], default={})
+    upper = loudest.get("norm_upper")
+    product = document["summary"].get("log10_product_upper")
     return {
         "name": str(outcome.path),
         "layers": len(document["layers"]) if outcome.document else None,
         "skipped": document["summary"].get("skipped"),
-        "upper": loudest.get("norm_upper"),
+        "upper": None if upper is None else Upper(upper),
         "loudest": loudest.get("name"),
-        "log10_product_upper": document["summary"].get("log10_product_upper"),
+        "log10_product_upper": None if product is None else Upper(product),
         "error": outcome.error,
     }
 

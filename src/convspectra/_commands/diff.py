@@ -14,6 +14,7 @@ from .._norm import operator_norm
 from .._options import options_of
 from .._render import GROWTH, as_json, names, progress, say, table
 from .._report import EVERY_SIZE, reasons
+from .._text import Lower, Upper
 from .shared import about, ends, listed, naming
 
 
@@ -97,8 +98,8 @@ def _growth(before: Layer, after: Layer, rtol: float) -> dict[str, Any]:
         **about(after),
         **ends(first, "before_"),
         **ends(second, "after_"),
-        "growth_lower": lower,
-        "growth_upper": upper,
+        "growth_lower": Lower(lower),
+        "growth_upper": Upper(upper),
     }
 
 

@@ -13,6 +13,7 @@ from .._peak import TIGHT
 from .._project import clip, project
 from .._render import CHANGE, COMPARISON, NORM, PROJECTION, VALUES, names, say
 from .._report import STAND_IN, LayerSpectrum, layer_spectrum
+from .._text import Lower, Upper
 from .shared import about, each, ends, show
 
 METHODS = (
@@ -22,6 +23,7 @@ METHODS = (
     baselines.gram_iteration,
     baselines.tensor_norm,
 )
+SIDES = {"upper bound": Upper, "lower bound": Lower, "estimate": float}
 
 
 def values(args: argparse.Namespace) -> int:
@@ -101,7 +103,7 @@ def projected(args: argparse.Namespace) -> int:
             **ends(found.before, "before_"),
             **ends(found.after, "after_"),
             "distance": float(found.distance),
-            "gap": float(found.gap),
+            "gap": Upper(found.gap),
             "rounds": int(found.rounds),
         }
 
@@ -116,12 +118,13 @@ def compare(args: argparse.Namespace) -> int:
     def measure(layer: Layer) -> None:
         norm = operator_norm(layer.weight, layer.geometry, args.rtol)
         found = [
-            ("operator_norm", "certified lower end", float(norm.lower)),
-            ("operator_norm", "certified upper end", float(norm.upper)),
+            ("operator_norm", "certified lower end", Lower(norm.lower)),
+            ("operator_norm", "certified upper end", Upper(norm.upper)),
         ]
         for method in METHODS:
             baseline = method(layer.weight, layer.geometry)
-            found.append((baseline.method, baseline.kind, float(baseline.value)))
+            value = SIDES[baseline.kind](baseline.value)
+            found.append((baseline.method, baseline.kind, value))
         for name, kind, value in found:
             ratio = value / float(norm.upper) if norm.upper else None
             row = {"method": name, "kind": kind, "value": value, "ratio": ratio}

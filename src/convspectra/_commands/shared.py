@@ -14,6 +14,7 @@ from .._options import options_of
 from .._readers import Network
 from .._render import as_json, progress, say, table
 from .._report import EVERY_SIZE, reasons
+from .._text import Lower, Upper
 
 
 def each(
@@ -78,8 +79,8 @@ def about(layer: Layer) -> dict[str, Any]:
 def ends(norm: NormBounds, prefix: str = "") -> dict[str, Any]:
     """Both ends of a norm, for a row."""
     return {
-        f"{prefix}lower": float(norm.lower),
-        f"{prefix}upper": float(norm.upper),
+        f"{prefix}lower": Lower(norm.lower),
+        f"{prefix}upper": Upper(norm.upper),
         f"{prefix}method": norm.method,
     }
 

@@ -29,10 +29,11 @@ function number(value, digits = 4) {
 /** Four digits of a certified end: rounded outward, it still holds. */
 function end(value, upward) {
   if (!value) return number(value);
-  const near = Number(value.toPrecision(4));
-  const unit = 10 ** (Math.floor(Math.log10(value)) - 3);
-  if (upward && near < value) return (near + unit).toPrecision(4);
-  return (!upward && near > value ? near - unit : near).toPrecision(4);
+  const near = value.toPrecision(4);
+  if (upward ? Number(near) >= value : Number(near) <= value) return near;
+  const [digits, power] = value.toExponential(100).split("e");
+  const cut = Number(digits.slice(0, 5).replace(".", ""));
+  return Number(`${cut + upward}e${power - 3}`).toPrecision(4);
 }
 
 const interval = (lower, upper) => `${end(lower, false)} – ${end(upper, true)}`;

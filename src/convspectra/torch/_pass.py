@@ -8,7 +8,7 @@ from functools import cached_property, partial
 import torch
 
 from .._array import one_thread
-from .._text import aligned, cell
+from .._text import Upper, aligned, cell
 from .._threads import spread
 from .._within import Within, most_of_change, norm_of, within
 from ._modules import as_kernel, whole
@@ -71,7 +71,7 @@ class Pass:
 
     def __str__(self) -> str:
         rows = [
-            [c.name, cell(c.before), cell(c.after), cell(c.max_norm)]
+            [c.name, cell(Upper(c.before)), cell(Upper(c.after)), str(c.max_norm)]
             for c in self.changes
         ]
         table = aligned(["layer", "norm before", "after", "bound"], rows)
