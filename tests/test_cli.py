@@ -7,6 +7,7 @@ import sys
 import time
 import zipfile
 from importlib.metadata import version
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +17,7 @@ from oracles import norm_by_matrix, tolerance, values_by_matrix
 
 import convspectra._render
 from convspectra import Geometry, clip, dense_matrix, project
+from convspectra._readers import FORMATS, Format, read_network
 from convspectra.baselines import fantastic_four
 from convspectra.cli import main, run
 
@@ -650,3 +652,33 @@ def test_a_projected_kernel_passes_the_gate_it_was_projected_for(tmp_path, rng):
 def test_the_version_is_that_of_the_package(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == version("convspectra")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+def test_suffixes_count_in_capital_letters_too(capsys, kernel, model, suffix):
+    source = f"{'k' if suffix == '.npy' else 'model'}{suffix}"
+    want = ask(capsys, "norm", source, "--grid", "4")["kernels"]
+    capital = Path(f"K{suffix.upper()}")
+    Path(source).rename(capital)
+    found = ask(capsys, "norm", capital, "--grid", "4")["kernels"]
+    assert [x["upper"] for x in found] == [x["upper"] for x in want]
+    for target in (f"new{suffix}", f"NEW{suffix.upper()}"):
+        found = ask(capsys, "project", capital, *BOUND, "-o", target)["kernels"]
+        again = ask(capsys, "norm", target, "--grid", "4", "--fail-above", "1")
+        assert len(again["kernels"]) == len(found) == len(want)
+    assert "must end in" in refuse(capsys, "project", capital, *BOUND, "-o", "new.pt")
+
+
+def test_values_are_written_under_capital_letters_too(capsys, kernel):
+    ask(capsys, "values", "k.npy", "--grid", "4", "-o", "VALUES.NPZ")
+    assert list(np.load("VALUES.NPZ")) == ["k"]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_capital_letters_lead_to_the_same_reader(suffix, monkeypatch):
+    seen = []
+    reader = Format(lambda *asked: seen.append(asked))
+    monkeypatch.setitem(FORMATS, suffix, reader)
+    for path in (Path(f"k{suffix}"), Path(f"K{suffix.upper()}")):
+        read_network(path, layout="hwio", sizes=(1, 2))
+        assert seen.pop() == (path, "hwio", (1, 2))

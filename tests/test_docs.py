@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import convspectra
+from convspectra._arguments import parser
+from convspectra._readers import FORMATS
 from convspectra.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -79,3 +81,38 @@ def test_pages_link_to_files_that_are_there():
         for part in page.read_text(encoding="utf-8").split("](")[1:]:
             target = part.partition(")")[0]
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def suffixes_in(text):
+    """The suffixes in code spans, but for those of files that have a name."""
+    return set(re.findall(r"`(\.[\w.]+)`", text))
+
+
+def test_the_table_of_formats_has_all_of_them():
+    text = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`\..*?) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
+    assert set().union(*(suffixes_in(files) for files, *_ in rows)) == set(FORMATS)
+    with_graph = {suffix for suffix, found in FORMATS.items() if found.graph}
+    graphs = (suffixes_in(files) for files, says, _ in rows if "from the graph" in says)
+    assert set().union(*graphs) == with_graph
+    written = re.search(r"any of the above but (.*?)\. ", text)[1]
+    fixed = {suffix for suffix, found in FORMATS.items() if not found.writable}
+    assert suffixes_in(written) == fixed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_pages_name_no_other_suffixes(page):
+    known = {*FORMATS, ".toml", ".html", ".json", ".png", ".upper", ".weight"}
+    assert suffixes_in(page.read_text(encoding="utf-8")) <= known
+
+
+def test_help_names_the_formats_that_an_option_is_for(capsys):
+    with pytest.raises(SystemExit):
+        parser().parse_args(["project", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for suffix in FORMATS:
+        assert suffix in text
+    linear = text.partition("bound matrices of linear layers, too (")[2]
+    assert linear.partition(")")[0].split(", ") == [
+        suffix for suffix, found in FORMATS.items() if found.matrices
+    ]

@@ -5,7 +5,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ._options import (
-    FORMATS,
     add_bound,
     add_file,
     add_folding,
@@ -15,6 +14,7 @@ from ._options import (
     sizes,
     sizes_or_none,
 )
+from ._readers import suffixes
 
 EPILOG = """\
 examples:
@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
         more=REPORT,
     )
     report.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE", help=f"{FORMATS}, or several"
+        "files", nargs="*", type=Path, metavar="FILE", help=f"{suffixes()}, or several"
     )
     add_geometry(report, grid=sizes_or_none)
     add_folding(report)
@@ -104,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
         "step100.safetensors step200.safetensors --grid 32 --fail-above 1.1",
         more=DIFF,
     )
-    diff.add_argument("before", type=Path, metavar="A", help=FORMATS)
+    diff.add_argument("before", type=Path, metavar="A", help=suffixes())
     diff.add_argument("after", type=Path, metavar="B", help="another, of any format")
     add_geometry(diff, grid=sizes_or_none)
     add_folding(diff)

@@ -18,7 +18,6 @@ import numpy as np
 
 from ._optional import require
 
-SUFFIXES = (".npy", ".npz", ".safetensors")
 FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 HEADER_BYTES = 2**14  # of an .npy: longer ones are not NumPy's own
 LAYOUTS = {  # of kernels, by what a .safetensors file says that it was saved from
@@ -73,20 +72,20 @@ def entries(path: Path) -> tuple[Entry, ...]:
 
     Every header is checked against the size of the file: what it states is there.
     """
-    if path.suffix not in SUFFIXES:
+    if suffix_of(path) not in ARRAY_FILES:
         raise ValueError(
-            f"A file of kernels must end in {', '.join(SUFFIXES)}, got "
+            f"A file of kernels must end in {', '.join(ARRAY_FILES)}, got "
             f"{path.suffix or 'no suffix'}. Save the weights in one of these formats."
         )
     size = path.stat().st_size
     if not path.is_file():
         raise ValueError("Kernels must come from a regular file, got something else.")
-    if path.suffix == ".npz":
-        return _npz_entries(path, size)
-    if path.suffix == ".safetensors":
-        return _safetensors_entries(path)
-    with path.open("rb") as stream:
-        return (_npy_entry(stream, size, path.stem),)
+    return ARRAY_FILES[suffix_of(path)](path, size)
+
+
+def suffix_of(path: Path) -> str:
+    """The suffix of a file, which says its format, in small letters."""
+    return path.suffix.lower()
 
 
 def read(path: Path, entry: Entry) -> np.ndarray:
@@ -112,7 +111,7 @@ def write_copy(source: Path, target: Path, arrays: Mapping[str, np.ndarray]) -> 
     changed = {e.name: e for e in entries(source) if e.name in arrays}
     stored = {name: to_bytes(arrays[name], entry) for name, entry in changed.items()}
     with replacing(target) as partial:
-        if source.suffix == ".npz":
+        if suffix_of(source) == ".npz":
             members = {e.member.filename: e for e in changed.values() if e.member}
             copy_zip(source, partial, members, stored)
             return
@@ -132,12 +131,10 @@ def write_npz(target: Path, arrays: Mapping[str, np.ndarray]) -> None:
                 np.lib.format.write_array(stream, array, allow_pickle=False)
 
 
-def check_target(target: Path, *suffixes: str) -> None:
+def check_target(target: Path, suffix: str) -> None:
     """Refuse a target that cannot be written, before any work is done for it."""
-    if suffixes and target.suffix not in suffixes:
-        raise ValueError(
-            f"The output must end in {' or '.join(suffixes)}, got {str(target)!r}."
-        )
+    if suffix_of(target) != suffix:
+        raise ValueError(f"The output must end in {suffix}, got {str(target)!r}.")
     if not target.parent.is_dir():
         raise ValueError(
             f"The output must be in a folder that exists, got {str(target)!r}."
@@ -181,6 +178,11 @@ def parsing(what: str) -> Iterator[None]:
 
 class Refusal(ValueError):
     """A file that is refused, with the reason."""
+
+
+def _npy_entries(path: Path, size: int) -> tuple[Entry, ...]:
+    with path.open("rb") as stream:
+        return (_npy_entry(stream, size, path.stem),)
 
 
 def _npy_entry(
@@ -236,7 +238,7 @@ def _npz_entry(
         return _npy_entry(stream, info.file_size, name, info)
 
 
-def _safetensors_entries(path: Path) -> tuple[Entry, ...]:
+def _safetensors_entries(path: Path, _size: int) -> tuple[Entry, ...]:
     safetensors = require("safetensors", extra="cli")
     with parsing(".safetensors file"):
         # Opening checks the header: offsets in order, without holes, inside the file.
@@ -254,9 +256,16 @@ def _safetensors_entries(path: Path) -> tuple[Entry, ...]:
         return tuple(found)
 
 
+ARRAY_FILES = {  # what lists the arrays of a file, by its suffix
+    ".npy": _npy_entries,
+    ".npz": _npz_entries,
+    ".safetensors": _safetensors_entries,
+}
+
+
 def layout_of(path: Path) -> str | None:
     """The layout of kernels that a .safetensors file states by its "format"."""
-    if path.suffix != ".safetensors":
+    if suffix_of(path) != ".safetensors":
         return None
     with parsing(".safetensors file"):
         safetensors = require("safetensors", extra="cli")

@@ -9,10 +9,11 @@ from typing import Any
 from ._boundary import BOUNDARIES
 from ._examine import Options
 from ._kernels import FIELDS, read_table
-from ._readers import SUFFIXES
+from ._readers import suffixes
 
 CLOSENESS = "how close the ends of a norm are to be, where they can"
-FORMATS = ", ".join(SUFFIXES)
+WITH_GRAPH = suffixes(lambda format: format.graph)
+WITH_MATRICES = suffixes(lambda format: format.matrices)
 
 
 def add_report(to: argparse.ArgumentParser) -> None:
@@ -64,7 +65,7 @@ def add_folding(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--fold",
         action="store_true",
-        help="take a layer together with the BatchNorm after it (.onnx)",
+        help=f"take a layer together with the BatchNorm after it ({WITH_GRAPH})",
     )
 
 
@@ -76,7 +77,7 @@ def add_file(
     closeness: str = CLOSENESS,
 ) -> None:
     """A file, and what it leaves to say of its kernels."""
-    to.add_argument("file", type=Path, metavar="FILE", help=FORMATS)
+    to.add_argument("file", type=Path, metavar="FILE", help=suffixes())
     add_geometry(to, grid=grid, rtol=rtol, closeness=closeness)
 
 
@@ -102,7 +103,10 @@ def add_geometry(
         dest="sizes",
         type=_all_sizes,
         metavar="SIZES",
-        help="of the network's input, 1x3x224x224, for a file with a graph (.onnx)",
+        help=(
+            "of the network's input, 1x3x224x224, for a file with a graph "
+            f"({WITH_GRAPH})"
+        ),
     )
     to.add_argument(
         "--geometry",
@@ -192,7 +196,7 @@ def add_bound(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--linear",
         action="store_true",
-        help="bound matrices of linear layers, too (.onnx, .keras, .h5)",
+        help=f"bound matrices of linear layers, too ({WITH_MATRICES})",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import baselines
 from .._array import Array, to_numpy
-from .._files import check_target, write_npz
+from .._files import check_target, suffix_of, write_npz
 from .._layer import Layer
 from .._norm import operator_norm
 from .._peak import TIGHT
@@ -141,7 +141,7 @@ def _change(
     change: Callable[[Layer], tuple[Array, dict[str, Any]]],
 ) -> list[dict[str, Any]]:
     """Write a copy of the file with changed kernels; show and return what changed."""
-    check_target(args.output, args.file.suffix)
+    check_target(args.output, suffix_of(args.file))
     rows, arrays = [], {}
 
     def keep(layer: Layer) -> None:

@@ -57,7 +57,7 @@ def _shards(path: Path) -> dict[Path, set[str]]:
 def _beside(path: Path, file: Any) -> Path:
     """The path of a shard, which the index names without any folder."""
     plain = isinstance(file, str) and PureWindowsPath(file).name == file
-    if not plain or not file.endswith(".safetensors"):
+    if not plain or not file.lower().endswith(".safetensors"):
         raise Refusal(
             "An index must name .safetensors files in its own folder, got "
             f"{str(file)[:100]!r}. Fetch the checkpoint again."
