@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from convspectra._threads import cores
+from convspectra._arrays.threads import cores
 
 # TensorFlow's plain CPU code has no dilated transposed convolutions; oneDNN's has, and
 # is the default on machines of one maker only. It is read when TensorFlow is imported.

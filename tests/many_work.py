@@ -8,7 +8,7 @@ import uuid
 from functools import partial
 from pathlib import Path
 
-from convspectra import _threads
+from convspectra._arrays import threads as _threads
 from convspectra._many import each_checkpoint, shard
 
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from conftest import library
 
-from convspectra import Geometry, Layer, _array, clip, operator_norm, singular_values
+from convspectra import Geometry, Layer, clip, operator_norm, singular_values
+from convspectra._arrays import array as _array
 
 
 class Untried:

@@ -8,7 +8,6 @@ from oracles import norm_by_matrix, tolerance, values_by_matrix
 
 from convspectra import (
     Geometry,
-    _array,
     _certify,
     _first_look,
     _forms,
@@ -25,6 +24,7 @@ from convspectra import (
     singular_values,
     top_vectors,
 )
+from convspectra._arrays import array as _array
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from optional import needed
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import convspectra as cs
-from convspectra._array import are_definite, eigh, one_thread, with_one_thread
-from convspectra._threads import in_our_thread, spread
+from convspectra._arrays.array import are_definite, eigh, one_thread, with_one_thread
+from convspectra._arrays.threads import in_our_thread, spread
 
 torch = needed("torch")
 

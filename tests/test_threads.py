@@ -6,8 +6,8 @@ import threading
 import numpy as np
 import pytest
 
-from convspectra import _threads
-from convspectra._threads import spread
+from convspectra._arrays import threads as _threads
+from convspectra._arrays.threads import spread
 
 
 @pytest.fixture(params=[1, 2, 5])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ._array import (
+from ._arrays.array import (
     Array,
     indices_like,
     is_complex,

@@ -27,7 +27,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ._array import Array, adjoint, eigh, is_host, like
+from ._arrays.array import Array, adjoint, eigh, is_host, like
 from ._first_look import first_look
 from ._forms import Panels
 from ._grams import Grams, GramSource

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from ._array import Array, like, namespace, widen
+from ._arrays.array import Array, like, namespace, widen
 from ._geometry import Geometry
 from ._stencil import stencil_of
 

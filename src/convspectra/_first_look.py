@@ -15,11 +15,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ._array import length
+from ._arrays.array import length
+from ._arrays.threads import spread
 from ._forms import SIDE_BY_SIDE, Form, Panels, Triangles
 from ._grams import GramSource, Maker, Some
 from ._interpolate import Interpolation, Nodes
-from ._threads import spread
 
 UNIT = float(np.finfo(np.float32).eps) / 2
 CACHED, ROOM = 2**18, 2**22  # numbers that a thread had best in hand, and at most

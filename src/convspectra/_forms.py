@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ._array import Array
+from ._arrays.array import Array
 from ._cache import cached
 
 SIDE_BY_SIDE = 64  # the side of matrices of which a vector's worth stays in the cache

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ._array import Array
+from ._arrays.array import Array
+from ._arrays.threads import cores, spread
 from ._cache import cached
 from ._symbol import phase_factors, runs_of
-from ._threads import cores, spread
 
 BY_AXIS = 49  # nodes from which on a sum goes axis by axis
 TABLE = 2**16  # numbers of Dirichlet kernels that are worth keeping

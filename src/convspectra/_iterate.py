@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._array import Array, adjoint, conj, length, like, namespace
+from ._arrays.array import Array, adjoint, conj, length, like, namespace
 from ._extension import Extension, extension_of
 from ._stencil import Stencil, columns_read
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ._array import Array, check_weight, namespace
+from ._arrays.array import Array, check_weight, namespace
 from ._geometry import Geometry
 from ._stencil import stencil_of
 

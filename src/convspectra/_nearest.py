@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._array import (
+from ._arrays.array import (
     Array,
     adjoint,
     are_definite,

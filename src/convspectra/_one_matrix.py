@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from ._array import Array, are_definite, is_host, like
+from ._arrays.array import Array, are_definite, is_host, like
 from ._iterate import top_pair
 from ._peak import NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
 from ._symbol import Taps

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._array import Array, length, namespace, to_numpy
+from ._arrays.array import Array, length, namespace, to_numpy
 from ._symbol import Taps, phase_like, symbol
 
 TIGHT = 1e-9  # as close as ends are brought where that costs nothing

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._array import Array, dtype_name
+from ._arrays.array import Array, dtype_name
 from ._cache import cached
 from ._certify import BOXES, FEW, are_few
 from ._geometry import Geometry

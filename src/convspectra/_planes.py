@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ._array import Array
+from ._arrays.array import Array
 from ._symbol import SEPARABLE, Taps, phase_factors, runs_of
 
 RUNS = 4  # frequencies of the first axis that are transformed together

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ._array import (
+from ._arrays.array import (
     Array,
     adjoint,
     are_definite,
@@ -24,6 +24,7 @@ from ._array import (
     to_double,
     widen,
 )
+from ._arrays.threads import spread
 from ._blocks import TorusBlocks, matrix_blocks, torus_blocks
 from ._geometry import Axis, Geometry, fraction, positive, size
 from ._matrix import matrix_entries
@@ -32,7 +33,6 @@ from ._norm import NormBounds, bounds, method_of, upper_end
 from ._peak import TIGHT
 from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import PlanarTaps, block_size
-from ._threads import spread
 
 MANY = 4  # matrices from which on lanes are not wasted
 APART, VECTOR = 64, 64  # the side from which on that counts; bytes of a vector

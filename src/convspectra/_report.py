@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ._array import to_numpy
+from ._arrays.array import to_numpy
 from ._geometry import Geometry
 from ._layer import Layer
 from ._norm import NormBounds, operator_norm

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ._array import (
+from ._arrays.array import (
     Array,
     from_host,
     indices_like,

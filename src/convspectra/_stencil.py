@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ._array import Array, check_weight
+from ._arrays.array import Array, check_weight
 from ._boundary import boundary_of
 from ._geometry import Axis, Geometry, per_axis
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._array import Array, is_complex, is_host, like, namespace, to_complex
+from ._arrays.array import Array, is_complex, is_host, like, namespace, to_complex
 from ._cache import cached
 from ._stencil import Stencil
 

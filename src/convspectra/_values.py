@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ._array import Array
+from ._arrays.array import Array
+from ._arrays.threads import cores, spread
 from ._symbol import (
     PlanarTaps,
     Taps,
@@ -13,7 +14,6 @@ from ._symbol import (
     phase_like,
     symbol,
 )
-from ._threads import cores, spread
 
 LANES_SIDE = 128  # the largest matrices of which a vector's worth stays in the cache
 LEAST = 4  # matrices that are worth a vector

@@ -7,7 +7,7 @@ of the torus on which it clips.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ._array import Array, looking_at_numbers, namespace
+from ._arrays.array import Array, looking_at_numbers, namespace
 from ._geometry import Geometry
 from ._norm import upper_end
 from ._project import clip, closeness, nearest_inside, scaled_inside, stand_in

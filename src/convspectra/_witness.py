@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ._array import (
+from ._arrays.array import (
     Array,
     conj,
     is_complex,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.random import Generator, default_rng
 
-from ._array import (
+from ._arrays.array import (
     Array,
     adjoint,
     is_complex,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import baselines
-from .._array import Array, to_numpy
+from .._arrays.array import Array, to_numpy
 from .._files import check_target, suffix_of, write_npz
 from .._layer import Layer
 from .._norm import operator_norm

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .._array import looking_at_numbers
+from .._arrays.array import looking_at_numbers
 from .._geometry import Geometry
 from .._norm import bounds
 from .._stencil import stencil_of

@@ -7,9 +7,9 @@ from functools import cached_property, partial
 
 import torch
 
-from .._array import one_thread
+from .._arrays.array import one_thread
+from .._arrays.threads import spread
 from .._text import Upper, aligned, cell
-from .._threads import spread
 from .._within import Within, most_of_change, norm_of, within
 from ._modules import as_kernel, whole
 from ._replicas import Replicas, write

@@ -11,8 +11,8 @@ import array_api_compat
 import array_api_compat.numpy
 import numpy as np
 
-from ._cache import cached
-from ._threads import in_our_thread, one_blas_thread
+from .._cache import cached
+from .threads import in_our_thread, one_blas_thread
 
 T = TypeVar("T")
 Array: TypeAlias = Any  # no static type spans NumPy, torch and JAX
