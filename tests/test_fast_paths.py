@@ -10,10 +10,7 @@ from convspectra import (
     Geometry,
     _certify,
     _first_look,
-    _forms,
     _grams,
-    _lane_excess,
-    _lane_values,
     _one_matrix,
     _project,
     _small_matrices,
@@ -25,6 +22,9 @@ from convspectra import (
     top_vectors,
 )
 from convspectra._arrays import array as _array
+from convspectra._compiled import packed as _forms
+from convspectra._compiled import soft_threshold as _lane_excess
+from convspectra._compiled import svdvals as _lane_values
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from convspectra import Geometry, _first_look, _grams, _interpolate, _planes
+from convspectra._compiled.packed import Panels
 from convspectra._first_look import first_look
-from convspectra._forms import Panels
 from convspectra._grams import Grams, GramSource
 from convspectra._interpolate import Interpolation, Nodes
 from convspectra._planes import Planes

@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 
-from convspectra._lane_excess import excess
-from convspectra._lane_panels import (
+from convspectra._compiled.cholesky_batched import (
+    definite_products,
+    definite_triangles,
+    top_triangles,
+)
+from convspectra._compiled.cholesky_panels import (
     definite_panels,
     gram_panels,
     lanczos_panels,
     layout,
     top_eigenvalues,
 )
-from convspectra._lane_sums import weighted_sums
-from convspectra._lane_triangles import (
-    definite_products,
-    definite_triangles,
-    top_triangles,
-)
-from convspectra._lane_values import bisect, values_of_large, values_of_many
+from convspectra._compiled.soft_threshold import excess
+from convspectra._compiled.svdvals import bisect, values_of_large, values_of_many
+from convspectra._compiled.weighted_sums import weighted_sums
 
 REAL = {"float32": np.float32, "float64": np.float64}
 SHAPES = [(1, 1), (2, 2), (5, 1), (3, 2), (7, 7), (16, 16), (19, 17), (40, 33)]

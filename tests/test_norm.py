@@ -133,13 +133,13 @@ def test_boxes_leave_most_frequencies_unseen(looked_at, rng):
 def test_matrices_made_one_by_one_change_nothing(shape, stride, monkeypatch, rng):
     weight, geometry = rng.standard_normal(shape), Geometry((12, 12), stride=stride)
     want = operator_norm(weight, geometry, rtol=1e-9)
-    made, products = [], convspectra._forms.Panels.set_products
+    made, products = [], convspectra._compiled.packed.Panels.set_products
 
     def counted(self, re, im, found):
         made.append(len(re))
         products(self, re, im, found)
 
-    monkeypatch.setattr(convspectra._forms.Panels, "set_products", counted)
+    monkeypatch.setattr(convspectra._compiled.packed.Panels, "set_products", counted)
     monkeypatch.setattr(convspectra._planes, "AT_ONCE", 1)
     found = operator_norm(weight, geometry, rtol=1e-9)
     assert found.upper == pytest.approx(want.upper, rel=1e-9)

@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 from oracles import norm_by_matrix
 
-from convspectra import (
-    Geometry,
-    _lane_values,
-    _small_matrices,
-    operator_norm,
-    singular_values,
-)
+from convspectra import Geometry, _small_matrices, operator_norm, singular_values
+from convspectra._compiled import svdvals as _lane_values
 from convspectra._small_matrices import SmallMatrices
 from convspectra._stencil import stencil_of
 from convspectra._symbol import frequencies_of, taps_of

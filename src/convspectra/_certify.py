@@ -28,8 +28,8 @@ from dataclasses import replace
 import numpy as np
 
 from ._arrays.array import Array, adjoint, eigh, is_host, like
+from ._compiled.packed import Panels
 from ._first_look import first_look
-from ._forms import Panels
 from ._grams import Grams, GramSource
 from ._interpolate import Nodes
 from ._one_matrix import is_one_matrix, of_one_matrix

@@ -17,7 +17,7 @@ import numpy as np
 
 from ._arrays.array import length
 from ._arrays.threads import spread
-from ._forms import SIDE_BY_SIDE, Form, Panels, Triangles
+from ._compiled.packed import SIDE_BY_SIDE, Form, Panels, Triangles
 from ._grams import GramSource, Maker, Some
 from ._interpolate import Interpolation, Nodes
 

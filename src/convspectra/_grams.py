@@ -23,7 +23,7 @@ from ._arrays.array import (
     to_numpy,
 )
 from ._arrays.threads import spread
-from ._forms import Form, Panels, first_vector, steps, tops_of_tridiagonal
+from ._compiled.packed import Form, Panels, first_vector, steps, tops_of_tridiagonal
 from ._planes import Planes
 from ._symbol import Taps, chunks, phase_factors, symbol
 

@@ -221,7 +221,7 @@ class Sums:
     ) -> np.ndarray:
         if self.frequencies_last:
             return np.matmul(plane.T, weights.T, out=out.reshape(-1, len(weights)))
-        from ._lane_sums import weighted_sums
+        from ._compiled.weighted_sums import weighted_sums
 
         out = out.reshape(len(weights), -1)
         weighted_sums(weights, plane, out)

@@ -134,7 +134,7 @@ def _excess_of_many(
     blocks: TorusBlocks, kernel: np.ndarray, most: float, numbers: np.ndarray
 ) -> np.ndarray:
     """What exceeds `most` at these frequencies, folded back: in lanes of vectors."""
-    from ._lane_excess import excess
+    from ._compiled.soft_threshold import excess
 
     planar = PlanarTaps(replace(blocks.taps, weight=kernel))
     bound = planar.dtype.type(most)

@@ -72,7 +72,7 @@ class SmallMatrices:
         self, planar: PlanarTaps, phases: np.ndarray, squares: np.ndarray
     ) -> np.ndarray:
         """Where square - H H^H has a factor in all groups, in this precision."""
-        from ._lane_triangles import definite_products
+        from ._compiled.cholesky_batched import definite_products
 
         groups, squares = self.groups, np.repeat(squares, self.groups)
         squares = squares.astype(planar.dtype)

@@ -20,7 +20,7 @@ Entries are to be near one: squares must not underflow or overflow.
 
 import numpy as np
 
-from ._simd import (
+from .simd import (
     BYTES,
     aligned,
     first,

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ._arrays.array import Array
-from ._cache import cached
+from .._arrays.array import Array
+from .._cache import cached
 
 SIDE_BY_SIDE = 64  # the side of matrices of which a vector's worth stays in the cache
 STEPS, LARGE = 16, 192  # of Lanczos that tell which matrix has the largest norm,
@@ -65,7 +65,7 @@ class Panels:
     axis = 0
 
     def __init__(self, side: int) -> None:
-        from ._lane_panels import PANEL, layout
+        from .cholesky_panels import PANEL, layout
 
         self.side, (self.layout, self.numbers, self.rows) = side, layout(side)
         self.column = int(self.layout[0, 3])  # numbers that the first takes
@@ -77,7 +77,7 @@ class Panels:
 
         These are (count, columns, column): column by column, filled up with zeros.
         """
-        from ._lane_panels import gram_panels
+        from .cholesky_panels import gram_panels
 
         gram_panels(re, im, self.layout, self.rows, *found)
 
@@ -100,7 +100,7 @@ class Panels:
         return sizes <= self.most * levels
 
     def _sizes(self, re: np.ndarray, im: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        from ._lane_panels import definite_panels
+        from .cholesky_panels import definite_panels
 
         found = np.empty(len(re), re.dtype)
         squares = squares.astype(re.dtype)
@@ -130,7 +130,7 @@ class Panels:
     def _lanczos(
         self, re: np.ndarray, im: np.ndarray, start: np.ndarray, count: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        from ._lane_panels import lanczos_panels
+        from .cholesky_panels import lanczos_panels
 
         basis = np.empty((count + 1, 2 * self.rows), re.dtype)
         basis[0] = start
@@ -170,14 +170,14 @@ class Triangles:
         return together.transpose(1, 2, 0).reshape(self.numbers, -1)
 
     def bounded(self, re: np.ndarray, im: np.ndarray, levels: np.ndarray) -> np.ndarray:
-        from ._lane_triangles import definite_triangles
+        from .cholesky_batched import definite_triangles
 
         found = np.empty(re.shape[1], re.dtype)
         definite_triangles(re, im, self.side, levels.astype(re.dtype), found)
         return found > 0
 
     def tops(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
-        from ._lane_triangles import top_triangles
+        from .cholesky_batched import top_triangles
 
         x, found = first_vector(self.side), np.empty(re.shape[1], re.dtype)
         start = np.array([x.real, x.imag], re.dtype)
@@ -192,7 +192,7 @@ def steps(side: int) -> int:
 
 def tops_of_tridiagonal(diagonal: np.ndarray, beside: np.ndarray) -> np.ndarray:
     """The top eigenvalues of the tridiagonal matrices of Lanczos, from below."""
-    from ._lane_panels import top_eigenvalues
+    from .cholesky_panels import top_eigenvalues
 
     found = np.empty(len(diagonal), diagonal.dtype)
     top_eigenvalues(diagonal, beside, found)

@@ -6,7 +6,7 @@ that every number of a textbook algorithm is a vector.
 All functions let other threads run.
 """
 
-from ._simd import (
+from .simd import (
     aligned,
     jit,
     lanes,

@@ -25,7 +25,7 @@ share the loops of step 2, each with a block of its own until all have converged
 
 import numpy as np
 
-from ._lane_reduce import (
+from .bidiagonal import (
     bidiagonalize,
     get,
     inner,
@@ -35,7 +35,7 @@ from ._lane_reduce import (
     thresholds,
     tridiagonalize,
 )
-from ._simd import (
+from .simd import (
     absolute,
     aligned,
     highest,

@@ -3,7 +3,7 @@
 All functions let other threads run.
 """
 
-from ._simd import jit, lanes, load, load_first, splat, store
+from .simd import jit, lanes, load, load_first, splat, store
 
 CHUNK = 512  # numbers of each array, so that all in hand stay next to the processor
 

@@ -9,8 +9,8 @@ All functions let other threads run.
 
 import numpy as np
 
-from ._cache import cached
-from ._simd import jit, lanes, load, splat, sqrt, store, total
+from .._cache import cached
+from .simd import jit, lanes, load, splat, sqrt, store, total
 
 PANEL = 32  # columns
 UNROLLED = 4  # columns that are reduced together

@@ -10,7 +10,7 @@ being S = 2 W numbers: W real parts, then W imaginary parts. The lanes never mix
 
 import numpy as np
 
-from ._simd import jit, lanes, load, splat, sqrt, store, where_positive
+from .simd import jit, lanes, load, splat, sqrt, store, where_positive
 
 
 @jit
