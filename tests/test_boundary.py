@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import convspectra._geometry
+import convspectra._layer.geometry
 import convspectra._norm
 from convspectra import (
     Geometry,
@@ -19,9 +19,9 @@ from convspectra import (
     singular_values,
     top_vectors,
 )
-from convspectra._boundary import BOUNDARIES, boundary_of
 from convspectra._certify import norm_on_torus
-from convspectra._stencil import columns_read, embedding, stencil_of
+from convspectra._layer.boundary import BOUNDARIES, boundary_of
+from convspectra._layer.stencil import columns_read, embedding, stencil_of
 from convspectra._symbol import taps_of
 
 
@@ -96,7 +96,7 @@ def test_of_a_boundary_that_is_a_name_alone_nothing_is_certified(
 ):
     # Repeats the edge, so that ones(3) on 3 sites has the norm 3.346, more than 3.
     names = (*BOUNDARIES, "symmetric")
-    monkeypatch.setattr(convspectra._geometry, "BOUNDARIES", names)
+    monkeypatch.setattr(convspectra._layer.geometry, "BOUNDARIES", names)
     monkeypatch.setattr(convspectra._norm, "MATRIX_LIMIT", 2**10)  # 64 is embedded
     geometry = Geometry(grid, boundary="symmetric")
     with pytest.raises(ValueError, match=r"one of circular, .* got 'symmetric'"):
@@ -105,7 +105,7 @@ def test_of_a_boundary_that_is_a_name_alone_nothing_is_certified(
 
 def test_the_judge_does_not_guess_either(monkeypatch):
     names = (*BOUNDARIES, "symmetric")
-    monkeypatch.setattr(convspectra._geometry, "BOUNDARIES", names)
+    monkeypatch.setattr(convspectra._layer.geometry, "BOUNDARIES", names)
     unchecked = SimpleNamespace(known_axes=())
     monkeypatch.setattr(convspectra._dense, "stencil_of", lambda *_: unchecked)
     with pytest.raises(ValueError, match="'symmetric' the judge knows nothing"):

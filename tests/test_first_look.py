@@ -10,8 +10,8 @@ from convspectra._compiled.packed import Panels
 from convspectra._first_look import first_look
 from convspectra._grams import Grams, GramSource
 from convspectra._interpolate import Interpolation, Nodes
+from convspectra._layer.stencil import stencil_of
 from convspectra._planes import Planes
-from convspectra._stencil import stencil_of
 from convspectra._symbol import phase_factors, symbol, taps_of
 
 DEGREES = [[2], [0], [30], [2, 2], [4, 4], [10, 3], [0, 3], [2, 3, 1]]

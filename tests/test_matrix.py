@@ -5,8 +5,8 @@ import pytest
 from oracles import IN_TORCH, OTHERS, make, tolerance, torch_matrix
 
 from convspectra import operator_norm, singular_values
+from convspectra._layer.stencil import stencil_of
 from convspectra._matrix import group_matrices, matrix_entries
-from convspectra._stencil import stencil_of
 
 BY_MATRIX = [case for case in OTHERS if case in IN_TORCH]
 

@@ -237,4 +237,4 @@ def test_the_log_volume_is_the_log_determinant(rng):
 
 
 def _stencil(weight, geometry):
-    return convspectra._stencil.stencil_of(weight, geometry)
+    return convspectra._layer.stencil.stencil_of(weight, geometry)

@@ -20,8 +20,8 @@ from ._arrays.array import (
     to_complex,
     to_numpy,
 )
+from ._layer.stencil import Stencil
 from ._matrix import matrix_shape, tap_reads
-from ._stencil import Stencil
 from ._symbol import (
     Taps,
     chunks,

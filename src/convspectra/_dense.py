@@ -10,8 +10,8 @@ import math
 import numpy as np
 
 from ._arrays.array import Array, like, namespace, widen
-from ._geometry import Geometry
-from ._stencil import stencil_of
+from ._layer.geometry import Geometry
+from ._layer.stencil import stencil_of
 
 DENSE_LIMIT = 2**24  # entries of the largest matrix that is built
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ._arrays.array import Array, adjoint, conj, length, like, namespace
 from ._extension import Extension, extension_of
-from ._stencil import Stencil, columns_read
+from ._layer.stencil import Stencil, columns_read
 
 
 @dataclass(frozen=True, slots=True, eq=False)

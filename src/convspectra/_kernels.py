@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ._geometry import Geometry
-from ._layer import Layer
+from ._layer.geometry import Geometry
+from ._layer.layer import Layer
 from ._readers import Kernel, Network
 
 Table = Mapping[str, Mapping[str, Any]]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ._files import Refusal, replacing
-from ._geometry import size
+from ._layer.geometry import size
 from ._optional import require
 
 BACKENDS = ("loky", "dask", "ray")

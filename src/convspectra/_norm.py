@@ -23,11 +23,11 @@ from ._arrays.array import (
     with_gradient,
 )
 from ._certify import norm_on_any_torus, norm_on_torus
-from ._geometry import Geometry, fraction
 from ._iterate import Operator, Pair, operator_of, top_pair
+from ._layer.geometry import Geometry, fraction
+from ._layer.stencil import Stencil, embedding, stencil_of
 from ._matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
 from ._peak import NO_PROGRESS, TIGHT, UNIT
-from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import taps_of
 from ._text import Lower, Upper, number
 from ._witness import (

@@ -10,13 +10,13 @@ import numpy as np
 from ._arrays.array import Array, dtype_name
 from ._cache import cached
 from ._certify import BOXES, FEW, are_few
-from ._geometry import Geometry
 from ._interpolate import Nodes
+from ._layer.geometry import Geometry
+from ._layer.stencil import Stencil, embedding, stencil_of
 from ._matrix import ENTRIES_LIMIT, matrix_entries, matrix_shape
 from ._norm import method_of, operator_norm
 from ._project import clip, stand_in
 from ._spectrum import singular_values
-from ._stencil import Stencil, embedding, stencil_of
 from ._symbol import (
     SEPARABLE,
     WORKING_SET,

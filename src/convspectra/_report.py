@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ._arrays.array import to_numpy
-from ._geometry import Geometry
-from ._layer import Layer
+from ._layer.geometry import Geometry
+from ._layer.layer import Layer
+from ._layer.stencil import stencil_of
 from ._norm import NormBounds, operator_norm
 from ._optional import require
 from ._spectrum import singular_values, summarize
-from ._stencil import stencil_of
 from ._text import Lower, Upper, aligned, cell, cells, tree
 from .baselines import reshaped_norm
 

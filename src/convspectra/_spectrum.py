@@ -18,9 +18,9 @@ from ._arrays.array import (
     svdvals,
     widen,
 )
-from ._geometry import Geometry
+from ._layer.geometry import Geometry
+from ._layer.stencil import Stencil, stencil_of
 from ._matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
-from ._stencil import Stencil, stencil_of
 from ._symbol import chunks, frequencies_of, phase_like, symbol, taps_of
 from ._values import values_at
 

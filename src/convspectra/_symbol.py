@@ -17,7 +17,7 @@ import numpy as np
 
 from ._arrays.array import Array, is_complex, is_host, like, namespace, to_complex
 from ._cache import cached
-from ._stencil import Stencil
+from ._layer.stencil import Stencil
 
 ROOTS = 4096  # of unity that are looked up
 SEPARABLE = 25  # taps from which on a transform goes axis by axis

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ._arrays.array import Array, looking_at_numbers, namespace
-from ._geometry import Geometry
+from ._layer.geometry import Geometry
+from ._layer.stencil import Stencil, embedding, stencil_of
 from ._norm import upper_end
 from ._project import clip, closeness, nearest_inside, scaled_inside, stand_in
-from ._stencil import Stencil, embedding, stencil_of
 
 METHODS = ("clip", "project", "scale")
 PROJECT_RTOL = 1e-3

@@ -21,9 +21,9 @@ from ._arrays.array import (
     to_complex,
     to_double,
 )
-from ._geometry import Geometry, positive, size
 from ._iterate import length, operator_of
-from ._stencil import Stencil, columns_read, embedding, stencil_of
+from ._layer.geometry import Geometry, positive, size
+from ._layer.stencil import Stencil, columns_read, embedding, stencil_of
 from ._symbol import chunks, frequencies_of, phase_like, symbol, taps_of
 
 Kind = Literal["upper bound", "lower bound", "estimate"]

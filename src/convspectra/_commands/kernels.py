@@ -7,7 +7,7 @@ from typing import Any
 from .. import baselines
 from .._arrays.array import Array, to_numpy
 from .._files import check_target, suffix_of, write_npz
-from .._layer import Layer
+from .._layer.layer import Layer
 from .._norm import operator_norm
 from .._peak import TIGHT
 from .._project import clip, project

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._examine import kernels_of
-from .._layer import Layer
+from .._layer.layer import Layer
 from .._norm import NormBounds
 from .._options import options_of
 from .._readers import Network

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .._geometry import Geometry
+from .._layer.geometry import Geometry
 from .onnx_shapes import Shapes
 from .onnx_weights import attribute, integer
 

@@ -8,8 +8,8 @@ from typing import Any, overload
 import torch
 from torch import nn
 
-from .._geometry import Geometry
-from .._layer import Layer
+from .._layer.geometry import Geometry
+from .._layer.layer import Layer
 from .._text import cell
 from ._modules import (
     KNOWN,

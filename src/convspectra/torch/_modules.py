@@ -8,7 +8,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.parallel import DistributedDataParallel
 
-from .._geometry import Geometry
+from .._layer.geometry import Geometry
 
 KNOWN = (_ConvNd, nn.Linear)
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from .._arrays.array import looking_at_numbers
-from .._geometry import Geometry
+from .._layer.geometry import Geometry
+from .._layer.stencil import stencil_of
 from .._norm import bounds
-from .._stencil import stencil_of
 
 RTOL = 1e-4
 

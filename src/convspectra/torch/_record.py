@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .._geometry import Geometry
+from .._layer.geometry import Geometry
 from ._modules import KNOWN, as_kernel, axes_of, geometry_of, whole
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._geometry import size
+from .._layer.geometry import size
 from .._within import METHODS
 from ._modules import check_has_numbers
 from ._pass import Inside, Pass, bring_inside

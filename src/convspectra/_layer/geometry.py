@@ -13,8 +13,8 @@ from typing import (
     TypeAlias,
 )
 
-from ._boundary import BOUNDARIES, BoundaryName
-from ._cache import cached
+from .._cache import cached
+from .boundary import BOUNDARIES, BoundaryName
 
 
 class IndexArray(Protocol):

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from ._arrays.array import Array, check_weight, namespace
-from ._geometry import Geometry
-from ._stencil import stencil_of
+from .._arrays.array import Array, check_weight, namespace
+from .geometry import Geometry
+from .stencil import stencil_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ._arrays.array import Array, check_weight
-from ._boundary import boundary_of
-from ._geometry import Axis, Geometry, per_axis
+from .._arrays.array import Array, check_weight
+from .boundary import boundary_of
+from .geometry import Axis, Geometry, per_axis
 
 
 @dataclass(frozen=True, slots=True)
