@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import CASES, TORUS, make, norm_by_matrix
 
-import convspectra._symbol
+import convspectra._maps.symbol
 from convspectra import Geometry, dense_matrix, operator_norm, singular_values
 from convspectra.baselines import (
     Baseline,
@@ -169,7 +169,7 @@ def test_gram_iteration_is_the_largest_schatten_norm(case, steps, rng):
 
 
 def test_gram_iteration_looks_at_every_chunk(monkeypatch):
-    monkeypatch.setattr(convspectra._symbol, "WORKING_SET", 1)
+    monkeypatch.setattr(convspectra._maps.symbol, "WORKING_SET", 1)
     weight = np.array([[[1.0, -1.0]]])  # loudest at the last frequency
     assert gram_iteration(weight, Geometry(grid=8)).value == pytest.approx(2.0)
 
@@ -445,7 +445,7 @@ def test_no_kernel_is_kept_alive(rng):
     def alive():
         gc.collect()
         found = gc.get_objects()
-        return sum(isinstance(x, convspectra._symbol.Taps) for x in found)
+        return sum(isinstance(x, convspectra._maps.symbol.Taps) for x in found)
 
     before = alive()
     gram_iteration(rng.standard_normal((3, 2, 3, 3)), Geometry(grid=(8, 8)))

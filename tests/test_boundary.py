@@ -22,7 +22,7 @@ from convspectra import (
 from convspectra._certify import norm_on_torus
 from convspectra._layer.boundary import BOUNDARIES, boundary_of
 from convspectra._layer.stencil import columns_read, embedding, stencil_of
-from convspectra._symbol import taps_of
+from convspectra._maps.symbol import taps_of
 
 
 def padded_identity(n, before, after, boundary):
@@ -107,6 +107,6 @@ def test_the_judge_does_not_guess_either(monkeypatch):
     names = (*BOUNDARIES, "symmetric")
     monkeypatch.setattr(convspectra._layer.geometry, "BOUNDARIES", names)
     unchecked = SimpleNamespace(known_axes=())
-    monkeypatch.setattr(convspectra._dense, "stencil_of", lambda *_: unchecked)
+    monkeypatch.setattr(convspectra._maps.dense, "stencil_of", lambda *_: unchecked)
     with pytest.raises(ValueError, match="'symmetric' the judge knows nothing"):
         dense_matrix(np.ones((1, 1, 3)), Geometry(3, boundary="symmetric"))

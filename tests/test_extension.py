@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from convspectra._extension import extension_of
+from convspectra._maps.extension import extension_of
 
 
 def reads(kind, count, sites, first, rng):

@@ -15,7 +15,6 @@ from convspectra import (
     _project,
     _small_matrices,
     _spectrum,
-    _symbol,
     clip,
     operator_norm,
     singular_values,
@@ -25,6 +24,7 @@ from convspectra._arrays import array as _array
 from convspectra._compiled import packed as _forms
 from convspectra._compiled import soft_threshold as _lane_excess
 from convspectra._compiled import svdvals as _lane_values
+from convspectra._maps import symbol as _symbol
 
 
 @pytest.fixture

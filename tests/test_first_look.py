@@ -5,14 +5,15 @@ import itertools
 import numpy as np
 import pytest
 
-from convspectra import Geometry, _first_look, _grams, _interpolate, _planes
+from convspectra import Geometry, _first_look, _grams, _interpolate
 from convspectra._compiled.packed import Panels
 from convspectra._first_look import first_look
 from convspectra._grams import Grams, GramSource
 from convspectra._interpolate import Interpolation, Nodes
 from convspectra._layer.stencil import stencil_of
-from convspectra._planes import Planes
-from convspectra._symbol import phase_factors, symbol, taps_of
+from convspectra._maps import split_complex as _planes
+from convspectra._maps.split_complex import Planes
+from convspectra._maps.symbol import phase_factors, symbol, taps_of
 
 DEGREES = [[2], [0], [30], [2, 2], [4, 4], [10, 3], [0, 3], [2, 3, 1]]
 CASES = {

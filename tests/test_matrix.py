@@ -6,7 +6,7 @@ from oracles import IN_TORCH, OTHERS, make, tolerance, torch_matrix
 
 from convspectra import operator_norm, singular_values
 from convspectra._layer.stencil import stencil_of
-from convspectra._matrix import group_matrices, matrix_entries
+from convspectra._maps.matrix import group_matrices, matrix_entries
 
 BY_MATRIX = [case for case in OTHERS if case in IN_TORCH]
 

@@ -140,7 +140,7 @@ def test_matrices_made_one_by_one_change_nothing(shape, stride, monkeypatch, rng
         products(self, re, im, found)
 
     monkeypatch.setattr(convspectra._compiled.packed.Panels, "set_products", counted)
-    monkeypatch.setattr(convspectra._planes, "AT_ONCE", 1)
+    monkeypatch.setattr(convspectra._maps.split_complex, "AT_ONCE", 1)
     found = operator_norm(weight, geometry, rtol=1e-9)
     assert found.upper == pytest.approx(want.upper, rel=1e-9)
     assert len(made) > 4

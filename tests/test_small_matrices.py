@@ -9,8 +9,8 @@ from oracles import norm_by_matrix
 from convspectra import Geometry, _small_matrices, operator_norm, singular_values
 from convspectra._compiled import svdvals as _lane_values
 from convspectra._layer.stencil import stencil_of
+from convspectra._maps.symbol import frequencies_of, taps_of
 from convspectra._small_matrices import SmallMatrices
-from convspectra._symbol import frequencies_of, taps_of
 
 CASES = [
     ((6, 5, 3, 3), {"grid": 6}),

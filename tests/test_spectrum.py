@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import CASES, TORUS, descending, make, tolerance, values_by_matrix
 
-import convspectra._symbol
+import convspectra._maps.symbol
 from convspectra import Geometry, dense_matrix, singular_values, summarize
 from convspectra._compiled import svdvals as _lane_values
 
@@ -83,9 +83,9 @@ def test_half_precision_is_computed_in_single(dtype, torch, rng):
 def test_chunks_of_frequencies_change_nothing(monkeypatch, rng):
     weight, geometry = make("plain", rng)
     want = singular_values(weight, geometry)
-    monkeypatch.setattr(convspectra._symbol, "WORKING_SET", 1)
-    taps = convspectra._symbol.taps_of(weight, _stencil(weight, geometry))
-    assert len(convspectra._symbol.chunks(taps, 7)) == 7
+    monkeypatch.setattr(convspectra._maps.symbol, "WORKING_SET", 1)
+    taps = convspectra._maps.symbol.taps_of(weight, _stencil(weight, geometry))
+    assert len(convspectra._maps.symbol.chunks(taps, 7)) == 7
     got = singular_values(weight, geometry)
     np.testing.assert_allclose(got, want, atol=tolerance(want, "float64"))
 

@@ -3,9 +3,9 @@
 import typing as _typing
 from importlib import import_module as _import_module
 
-from ._dense import dense_matrix as dense_matrix
 from ._layer.geometry import Geometry as Geometry
 from ._layer.layer import Layer as Layer
+from ._maps.dense import dense_matrix as dense_matrix
 from ._norm import NormBounds as NormBounds
 from ._norm import operator_norm as operator_norm
 from ._plan import Cost as Cost

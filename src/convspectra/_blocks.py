@@ -21,8 +21,8 @@ from ._arrays.array import (
     to_numpy,
 )
 from ._layer.stencil import Stencil
-from ._matrix import matrix_shape, tap_reads
-from ._symbol import (
+from ._maps.matrix import matrix_shape, tap_reads
+from ._maps.symbol import (
     Taps,
     chunks,
     fold_back,

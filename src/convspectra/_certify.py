@@ -32,10 +32,10 @@ from ._compiled.packed import Panels
 from ._first_look import first_look
 from ._grams import Grams, GramSource
 from ._interpolate import Nodes
+from ._maps.symbol import Taps, common_steps, frequencies_of
 from ._one_matrix import is_one_matrix, of_one_matrix
 from ._peak import NO_AGREEMENT, NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
 from ._small_matrices import SmallMatrices
-from ._symbol import Taps, common_steps, frequencies_of
 
 FEW = 4096  # frequencies that are simply all looked at
 BOXES = 10  # that a search begins with, about, per axis, degree and number of axes

@@ -24,8 +24,8 @@ from ._arrays.array import (
 )
 from ._arrays.threads import spread
 from ._compiled.packed import Form, Panels, first_vector, steps, tops_of_tridiagonal
-from ._planes import Planes
-from ._symbol import Taps, chunks, phase_factors, symbol
+from ._maps.split_complex import Planes
+from ._maps.symbol import Taps, chunks, phase_factors, symbol
 
 AT_ONCE = 2**22  # numbers for each of which all frequencies in hand may have one
 WORTHWHILE = 2**25  # steps of a factorization that are worth a thread

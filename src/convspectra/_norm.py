@@ -23,12 +23,12 @@ from ._arrays.array import (
     with_gradient,
 )
 from ._certify import norm_on_any_torus, norm_on_torus
-from ._iterate import Operator, Pair, operator_of, top_pair
 from ._layer.geometry import Geometry, fraction
 from ._layer.stencil import Stencil, embedding, stencil_of
-from ._matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
+from ._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
+from ._maps.matrix_free import Operator, Pair, operator_of, top_pair
+from ._maps.symbol import taps_of
 from ._peak import NO_PROGRESS, TIGHT, UNIT
-from ._symbol import taps_of
 from ._text import Lower, Upper, number
 from ._witness import (
     attained_near,

@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 
 from ._arrays.array import Array, are_definite, is_host, like
-from ._iterate import top_pair
+from ._maps.matrix_free import top_pair
+from ._maps.symbol import Taps
 from ._peak import NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
-from ._symbol import Taps
 
 SMALL = 64  # the side of matrices that are decomposed in less time than Lanczos takes
 

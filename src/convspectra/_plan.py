@@ -13,17 +13,17 @@ from ._certify import BOXES, FEW, are_few
 from ._interpolate import Nodes
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, embedding, stencil_of
-from ._matrix import ENTRIES_LIMIT, matrix_entries, matrix_shape
-from ._norm import method_of, operator_norm
-from ._project import clip, stand_in
-from ._spectrum import singular_values
-from ._symbol import (
+from ._maps.matrix import ENTRIES_LIMIT, matrix_entries, matrix_shape
+from ._maps.symbol import (
     SEPARABLE,
     WORKING_SET,
     common_steps,
     frequencies_of,
     pattern_of,
 )
+from ._norm import method_of, operator_norm
+from ._project import clip, stand_in
+from ._spectrum import singular_values
 
 CALIBRATION = {1: (16, 96), 2: (8, 64), 16: (8, 40), 64: (16, 32), 192: (8, 14)}
 # channels of 3x3 kernels: two grids, whose difference tells what a matrix costs

@@ -28,11 +28,11 @@ from ._arrays.threads import spread
 from ._blocks import TorusBlocks, matrix_blocks, torus_blocks
 from ._layer.geometry import Axis, Geometry, fraction, positive, size
 from ._layer.stencil import Stencil, embedding, stencil_of
-from ._matrix import matrix_entries
+from ._maps.matrix import matrix_entries
+from ._maps.symbol import PlanarTaps, block_size
 from ._nearest import nearest
 from ._norm import NormBounds, bounds, method_of, upper_end
 from ._peak import TIGHT
-from ._symbol import PlanarTaps, block_size
 
 MANY = 4  # matrices from which on lanes are not wasted
 APART, VECTOR = 64, 64  # the side from which on that counts; bytes of a vector

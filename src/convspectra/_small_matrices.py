@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ._maps.symbol import PlanarTaps, Taps
+from ._maps.symbol_values import set_values, spread_symbols
 from ._peak import rounding
-from ._symbol import PlanarTaps, Taps
-from ._values import set_values, spread_symbols
 
 UNIT = float(np.finfo(np.float32).eps) / 2
 SCREENED = 2**17  # steps of a decomposition that are worth a call in single precision

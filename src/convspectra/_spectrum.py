@@ -20,9 +20,9 @@ from ._arrays.array import (
 )
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, stencil_of
-from ._matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
-from ._symbol import chunks, frequencies_of, phase_like, symbol, taps_of
-from ._values import values_at
+from ._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
+from ._maps.symbol import chunks, frequencies_of, phase_like, symbol, taps_of
+from ._maps.symbol_values import values_at
 
 
 def singular_values(weight: Array, geometry: Geometry) -> Array:

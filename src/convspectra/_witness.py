@@ -20,11 +20,11 @@ from ._arrays.array import (
     with_one_thread,
 )
 from ._certify import norm_on_torus
-from ._iterate import Operator, Pair, operator_of, top_pair
 from ._layer.geometry import Geometry, fraction
 from ._layer.stencil import Stencil, embedding, stencil_of
+from ._maps.matrix_free import Operator, Pair, operator_of, top_pair
+from ._maps.symbol import Taps, fold_back, phase_factors, taps_of, to_kernel
 from ._peak import Peak
-from ._symbol import Taps, fold_back, phase_factors, taps_of, to_kernel
 
 GROUPS = 4  # in which a top pair is looked for
 POWER_STEPS = 8

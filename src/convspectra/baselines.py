@@ -21,10 +21,10 @@ from ._arrays.array import (
     to_complex,
     to_double,
 )
-from ._iterate import length, operator_of
 from ._layer.geometry import Geometry, positive, size
 from ._layer.stencil import Stencil, columns_read, embedding, stencil_of
-from ._symbol import chunks, frequencies_of, phase_like, symbol, taps_of
+from ._maps.matrix_free import length, operator_of
+from ._maps.symbol import chunks, frequencies_of, phase_like, symbol, taps_of
 
 Kind = Literal["upper bound", "lower bound", "estimate"]
 _SAFE_SIDE = {"upper bound": 1, "lower bound": -1, "estimate": 0}

@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-from ._arrays.array import Array, like, namespace
-from ._layer.stencil import Stencil, columns_read
+from .._arrays.array import Array, like, namespace
+from .._layer.stencil import Stencil, columns_read
 
 ENTRIES_LIMIT = 2**24  # entries of the largest matrices that are built
 

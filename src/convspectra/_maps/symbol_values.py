@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ._arrays.array import Array
-from ._arrays.threads import cores, spread
-from ._symbol import (
+from .._arrays.array import Array
+from .._arrays.threads import cores, spread
+from .symbol import (
     PlanarTaps,
     Taps,
     block_size,
@@ -38,7 +38,7 @@ def values_at(taps: Taps, frequencies: np.ndarray, parts: np.ndarray) -> np.ndar
 
 def set_values(planar: PlanarTaps, phases: Array, found: np.ndarray) -> None:
     """Set `found` to the values of small matrices, in the lanes of vectors."""
-    from ._compiled.svdvals import values_of_many
+    from .._compiled.svdvals import values_of_many
 
     _, groups, side = found.shape
 
@@ -77,7 +77,7 @@ def spread_symbols(
 
 def _one_by_one(matrices: Array) -> np.ndarray:
     """The values of large matrices, (frequencies, groups, rows, columns)."""
-    from ._compiled.svdvals import values_of_large
+    from .._compiled.svdvals import values_of_large
 
     flat = matrices.reshape(-1, *matrices.shape[-2:])
     if flat.shape[1] < flat.shape[2]:

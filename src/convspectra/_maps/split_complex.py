@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ._arrays.array import Array
-from ._symbol import SEPARABLE, Taps, phase_factors, runs_of
+from .._arrays.array import Array
+from .symbol import SEPARABLE, Taps, phase_factors, runs_of
 
 RUNS = 4  # frequencies of the first axis that are transformed together
 CACHED = 2**17  # entries of small matrices that are made together

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._arrays.array import Array, like, namespace
+from .._arrays.array import Array, like, namespace
 
 
 @dataclass(frozen=True, slots=True, eq=False)

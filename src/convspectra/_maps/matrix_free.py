@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays.array import Array, adjoint, conj, length, like, namespace
-from ._extension import Extension, extension_of
-from ._layer.stencil import Stencil, columns_read
+from .._arrays.array import Array, adjoint, conj, length, like, namespace
+from .._layer.stencil import Stencil, columns_read
+from .extension import Extension, extension_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

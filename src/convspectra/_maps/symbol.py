@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._arrays.array import Array, is_complex, is_host, like, namespace, to_complex
-from ._cache import cached
-from ._layer.stencil import Stencil
+from .._arrays.array import Array, is_complex, is_host, like, namespace, to_complex
+from .._cache import cached
+from .._layer.stencil import Stencil
 
 ROOTS = 4096  # of unity that are looked up
 SEPARABLE = 25  # taps from which on a transform goes axis by axis

@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from ._arrays.array import Array, like, namespace, widen
-from ._layer.geometry import Geometry
-from ._layer.stencil import stencil_of
+from .._arrays.array import Array, like, namespace, widen
+from .._layer.geometry import Geometry
+from .._layer.stencil import stencil_of
 
 DENSE_LIMIT = 2**24  # entries of the largest matrix that is built
 
