@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import convspectra._layer.geometry
-import convspectra._norm
+import convspectra._norm.operator_norm
 from convspectra import (
     Geometry,
     baselines,
@@ -19,10 +19,10 @@ from convspectra import (
     singular_values,
     top_vectors,
 )
-from convspectra._certify import norm_on_torus
 from convspectra._layer.boundary import BOUNDARIES, boundary_of
 from convspectra._layer.stencil import columns_read, embedding, stencil_of
 from convspectra._maps.symbol import taps_of
+from convspectra._norm.search import norm_on_torus
 
 
 def padded_identity(n, before, after, boundary):
@@ -97,7 +97,9 @@ def test_of_a_boundary_that_is_a_name_alone_nothing_is_certified(
     # Repeats the edge, so that ones(3) on 3 sites has the norm 3.346, more than 3.
     names = (*BOUNDARIES, "symmetric")
     monkeypatch.setattr(convspectra._layer.geometry, "BOUNDARIES", names)
-    monkeypatch.setattr(convspectra._norm, "MATRIX_LIMIT", 2**10)  # 64 is embedded
+    monkeypatch.setattr(
+        convspectra._norm.operator_norm, "MATRIX_LIMIT", 2**10
+    )  # 64 is embedded
     geometry = Geometry(grid, boundary="symmetric")
     with pytest.raises(ValueError, match=r"one of circular, .* got 'symmetric'"):
         function(np.ones((1, 1, taps)), geometry)

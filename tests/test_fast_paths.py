@@ -8,12 +8,7 @@ from oracles import norm_by_matrix, tolerance, values_by_matrix
 
 from convspectra import (
     Geometry,
-    _certify,
-    _first_look,
-    _grams,
-    _one_matrix,
     _project,
-    _small_matrices,
     _spectrum,
     clip,
     operator_norm,
@@ -25,6 +20,11 @@ from convspectra._compiled import packed as _forms
 from convspectra._compiled import soft_threshold as _lane_excess
 from convspectra._compiled import svdvals as _lane_values
 from convspectra._maps import symbol as _symbol
+from convspectra._norm import gram_certificate as _grams
+from convspectra._norm import one_matrix as _one_matrix
+from convspectra._norm import screening as _first_look
+from convspectra._norm import search as _certify
+from convspectra._norm import small_matrices as _small_matrices
 
 
 @pytest.fixture

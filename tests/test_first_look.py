@@ -5,15 +5,18 @@ import itertools
 import numpy as np
 import pytest
 
-from convspectra import Geometry, _first_look, _grams, _interpolate
+from convspectra import Geometry
 from convspectra._compiled.packed import Panels
-from convspectra._first_look import first_look
-from convspectra._grams import Grams, GramSource
-from convspectra._interpolate import Interpolation, Nodes
 from convspectra._layer.stencil import stencil_of
 from convspectra._maps import split_complex as _planes
 from convspectra._maps.split_complex import Planes
 from convspectra._maps.symbol import phase_factors, symbol, taps_of
+from convspectra._norm import gram_certificate as _grams
+from convspectra._norm import interpolation as _interpolate
+from convspectra._norm import screening as _first_look
+from convspectra._norm.gram_certificate import Grams, GramSource
+from convspectra._norm.interpolation import Interpolation, Nodes
+from convspectra._norm.screening import first_look
 
 DEGREES = [[2], [0], [30], [2, 2], [4, 4], [10, 3], [0, 3], [2, 3, 1]]
 CASES = {

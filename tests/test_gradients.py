@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from oracles import make
 
-import convspectra._norm
+import convspectra._norm.operator_norm
 from convspectra import Geometry, operator_norm, singular_values
 
 STEP = 1e-5
@@ -72,7 +72,7 @@ def test_jax_differentiates_inside_and_outside_jit(case, function, jax, rng):
 def test_the_end_that_an_embedding_gives_has_a_derivative(
     case, torch, monkeypatch, rng
 ):
-    monkeypatch.setattr(convspectra._norm, "MATRIX_LIMIT", 0)
+    monkeypatch.setattr(convspectra._norm.operator_norm, "MATRIX_LIMIT", 0)
     weight, geometry = make(case, rng)
     direction, want = differences(upper, weight, geometry, rng)
     tensor = torch.tensor(weight, requires_grad=True)

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import CASES, OTHERS, TORUS, make, norm_by_matrix
 
-import convspectra._certify
-import convspectra._norm
+import convspectra._norm.operator_norm
+import convspectra._norm.search
 from convspectra import Geometry, operator_norm, singular_values, top_vectors
 
 GOLDEN = (1 + np.sqrt(5)) / 2  # the kernel (1, -1, 1) on 3 points embeds with GOLDEN^2
@@ -23,13 +23,13 @@ def assert_between(found, norm):
 @pytest.fixture
 def looked_at(monkeypatch):
     """How many boxes each step of a search looks at, as they come."""
-    counts, reject = [], convspectra._certify._Search._reject
+    counts, reject = [], convspectra._norm.search._Search._reject
 
     def counting(self, boxes):
         counts.append(len(boxes))
         return reject(self, boxes)
 
-    monkeypatch.setattr(convspectra._certify._Search, "_reject", counting)
+    monkeypatch.setattr(convspectra._norm.search._Search, "_reject", counting)
     return counts
 
 
@@ -67,7 +67,7 @@ def test_every_library_certifies(case, xp, rng):
 
 @pytest.mark.parametrize("case", OTHERS)
 def test_without_the_matrix_the_ends_still_hold(case, monkeypatch, rng):
-    monkeypatch.setattr(convspectra._norm, "MATRIX_LIMIT", 0)
+    monkeypatch.setattr(convspectra._norm.operator_norm, "MATRIX_LIMIT", 0)
     weight, geometry = make(case, rng)
     found = operator_norm(weight, geometry)
     assert found.method == "embedding"
@@ -78,8 +78,8 @@ def test_without_the_matrix_the_ends_still_hold(case, monkeypatch, rng):
 
 def search_everything(monkeypatch):
     """Look at no grid in full."""
-    monkeypatch.setattr(convspectra._certify, "FEW", 0)
-    monkeypatch.setattr(convspectra._certify, "BOXES", 0)
+    monkeypatch.setattr(convspectra._norm.search, "FEW", 0)
+    monkeypatch.setattr(convspectra._norm.search, "BOXES", 0)
 
 
 @pytest.mark.parametrize("case", TORUS)
@@ -208,7 +208,7 @@ def test_the_loudest_group_of_the_torus_need_not_be_the_layer_s(monkeypatch):
     geometry = Geometry(3, groups=2, boundary="zeros")
     assert operator_norm(weight, geometry.torus()).lower > 0.99
     assert top_vectors(weight, geometry).gain == pytest.approx(0.9)
-    monkeypatch.setattr(convspectra._norm, "MATRIX_LIMIT", 0)
+    monkeypatch.setattr(convspectra._norm.operator_norm, "MATRIX_LIMIT", 0)
     assert operator_norm(weight, geometry).lower == pytest.approx(0.9)
 
 
@@ -242,7 +242,7 @@ def test_the_circular_norm_is_no_bound_for_zero_padding(monkeypatch):
     zeros = Geometry(3, boundary="zeros")
     assert operator_norm(weight, Geometry(3)).upper < 2.01
     assert operator_norm(weight, zeros).lower == pytest.approx(1 + np.sqrt(2), rel=1e-4)
-    monkeypatch.setattr(convspectra._norm, "MATRIX_LIMIT", 0)
+    monkeypatch.setattr(convspectra._norm.operator_norm, "MATRIX_LIMIT", 0)
     assert operator_norm(weight, zeros).upper == pytest.approx(GOLDEN**2, rel=1e-4)
 
 
@@ -412,8 +412,8 @@ def test_a_grid_that_misses_where_the_symbol_is_large(left, rng):
     [((4, 6), 1001), ((12, 9), 2), ((12, 9), 3), ((12, 10), 8), ((40, 64), 6)],
 )
 def test_dilations_are_those_of_a_slower_wave(grid, dilation, rng, monkeypatch):
-    monkeypatch.setattr(convspectra._certify, "DECOMPOSED", 0)
-    monkeypatch.setattr(convspectra._certify, "FEW_CHANNELS", 0)
+    monkeypatch.setattr(convspectra._norm.search, "DECOMPOSED", 0)
+    monkeypatch.setattr(convspectra._norm.search, "FEW_CHANNELS", 0)
     weight = rng.standard_normal((5, 4, 3, 2))
     geometry = Geometry(grid=grid, dilation=dilation)
     found = operator_norm(weight, geometry)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from oracles import norm_by_matrix
 
-from convspectra import Geometry, _small_matrices, operator_norm, singular_values
+from convspectra import Geometry, operator_norm, singular_values
 from convspectra._compiled import svdvals as _lane_values
 from convspectra._layer.stencil import stencil_of
 from convspectra._maps.symbol import frequencies_of, taps_of
-from convspectra._small_matrices import SmallMatrices
+from convspectra._norm import small_matrices as _small_matrices
+from convspectra._norm.small_matrices import SmallMatrices
 
 CASES = [
     ((6, 5, 3, 3), {"grid": 6}),
@@ -44,7 +45,7 @@ def change(monkeypatch):
 def test_values_that_are_wrong_at_the_peak_certify_nothing(
     shape, options, wrong, change, rng, monkeypatch
 ):
-    monkeypatch.setattr("convspectra._norm.MATRIX_LIMIT", 0)
+    monkeypatch.setattr("convspectra._norm.operator_norm.MATRIX_LIMIT", 0)
     weight, geometry = rng.standard_normal(shape), Geometry(**options)
     want = operator_norm(weight, geometry)
     upper = float(want.upper) / _scale(weight)
@@ -66,7 +67,7 @@ def _scale(weight):
 def test_values_that_are_no_numbers_certify_nothing_that_is_false(
     shape, options, change, rng, monkeypatch
 ):
-    monkeypatch.setattr("convspectra._norm.MATRIX_LIMIT", 0)
+    monkeypatch.setattr("convspectra._norm.operator_norm.MATRIX_LIMIT", 0)
     weight, geometry = rng.standard_normal(shape), Geometry(**options)
     want = operator_norm(weight, geometry)
 

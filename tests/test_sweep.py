@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from oracles import descending, tolerance, values_by_matrix
 
-import convspectra._certify
-import convspectra._norm
+import convspectra._norm.operator_norm
+import convspectra._norm.search
 import convspectra._project
 from convspectra import Geometry, dense_matrix, operator_norm, project, singular_values
 
@@ -62,13 +62,13 @@ def test_random_geometries_agree_with_the_matrix(block, monkeypatch):
         rng = np.random.default_rng(seed)
         weight, geometry = draw(rng)
         if rng.random() < 0.5:
-            monkeypatch.setattr(convspectra._norm, "MATRIX_LIMIT", 0)
+            monkeypatch.setattr(convspectra._norm.operator_norm, "MATRIX_LIMIT", 0)
         if rng.random() < 0.5:
-            monkeypatch.setattr(convspectra._certify, "FEW", 0)
+            monkeypatch.setattr(convspectra._norm.search, "FEW", 0)
         if rng.random() < 0.5:
-            monkeypatch.setattr(convspectra._certify, "DECOMPOSED", 0)
+            monkeypatch.setattr(convspectra._norm.search, "DECOMPOSED", 0)
         if rng.random() < 0.5:
-            monkeypatch.setattr(convspectra._certify, "FEW_CHANNELS", 0)
+            monkeypatch.setattr(convspectra._norm.search, "FEW_CHANNELS", 0)
         check(seed, rng, weight, geometry)
         monkeypatch.undo()
 

@@ -6,8 +6,10 @@ from importlib import import_module as _import_module
 from ._layer.geometry import Geometry as Geometry
 from ._layer.layer import Layer as Layer
 from ._maps.dense import dense_matrix as dense_matrix
-from ._norm import NormBounds as NormBounds
-from ._norm import operator_norm as operator_norm
+from ._norm.operator_norm import NormBounds as NormBounds
+from ._norm.operator_norm import operator_norm as operator_norm
+from ._norm.top_vectors import TopVectors as TopVectors
+from ._norm.top_vectors import top_vectors as top_vectors
 from ._plan import Cost as Cost
 from ._plan import Plan as Plan
 from ._plan import plan as plan
@@ -21,8 +23,6 @@ from ._report import spectra as spectra
 from ._spectrum import Summary as Summary
 from ._spectrum import singular_values as singular_values
 from ._spectrum import summarize as summarize
-from ._witness import TopVectors as TopVectors
-from ._witness import top_vectors as top_vectors
 
 if _typing.TYPE_CHECKING:
     from . import torch as torch

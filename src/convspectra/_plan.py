@@ -9,8 +9,6 @@ import numpy as np
 
 from ._arrays.array import Array, dtype_name
 from ._cache import cached
-from ._certify import BOXES, FEW, are_few
-from ._interpolate import Nodes
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, embedding, stencil_of
 from ._maps.matrix import ENTRIES_LIMIT, matrix_entries, matrix_shape
@@ -21,7 +19,9 @@ from ._maps.symbol import (
     frequencies_of,
     pattern_of,
 )
-from ._norm import method_of, operator_norm
+from ._norm.interpolation import Nodes
+from ._norm.operator_norm import method_of, operator_norm
+from ._norm.search import BOXES, FEW, are_few
 from ._project import clip, stand_in
 from ._spectrum import singular_values
 

@@ -31,8 +31,8 @@ from ._layer.stencil import Stencil, embedding, stencil_of
 from ._maps.matrix import matrix_entries
 from ._maps.symbol import PlanarTaps, block_size
 from ._nearest import nearest
-from ._norm import NormBounds, bounds, method_of, upper_end
-from ._peak import TIGHT
+from ._norm.operator_norm import NormBounds, bounds, method_of, upper_end
+from ._norm.peak import TIGHT
 
 MANY = 4  # matrices from which on lanes are not wasted
 APART, VECTOR = 64, 64  # the side from which on that counts; bytes of a vector

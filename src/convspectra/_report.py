@@ -13,7 +13,7 @@ from ._arrays.array import to_numpy
 from ._layer.geometry import Geometry
 from ._layer.layer import Layer
 from ._layer.stencil import stencil_of
-from ._norm import NormBounds, operator_norm
+from ._norm.operator_norm import NormBounds, operator_norm
 from ._optional import require
 from ._spectrum import singular_values, summarize
 from ._text import Lower, Upper, aligned, cell, cells, tree

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ._arrays.array import Array, looking_at_numbers, namespace
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, embedding, stencil_of
-from ._norm import upper_end
+from ._norm.operator_norm import upper_end
 from ._project import clip, closeness, nearest_inside, scaled_inside, stand_in
 
 METHODS = ("clip", "project", "scale")

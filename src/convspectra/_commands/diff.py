@@ -10,7 +10,7 @@ import numpy as np
 from .._examine import Options, assumptions, kernels_of
 from .._kernels import Placed
 from .._layer.layer import Layer
-from .._norm import operator_norm
+from .._norm.operator_norm import operator_norm
 from .._options import options_of
 from .._render import GROWTH, as_json, names, progress, say, table
 from .._report import EVERY_SIZE, reasons

@@ -5,9 +5,9 @@ from typing import Any
 
 from .._examine import Options, kernels_of
 from .._files import replacing
+from .._norm.top_vectors import top_vectors
 from .._render import say
 from .._report import LayerSpectrum, Report
-from .._witness import top_vectors
 
 PANELS = ({"ratio": False}, {"ratio": True}, {"ratio": True, "normalized": True})
 

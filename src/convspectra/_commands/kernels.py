@@ -8,8 +8,8 @@ from .. import baselines
 from .._arrays.array import Array, to_numpy
 from .._files import check_target, suffix_of, write_npz
 from .._layer.layer import Layer
-from .._norm import operator_norm
-from .._peak import TIGHT
+from .._norm.operator_norm import operator_norm
+from .._norm.peak import TIGHT
 from .._project import clip, project
 from .._render import CHANGE, COMPARISON, NORM, PROJECTION, VALUES, names, say
 from .._report import STAND_IN, LayerSpectrum, layer_spectrum

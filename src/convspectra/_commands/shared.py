@@ -9,7 +9,7 @@ from typing import Any
 
 from .._examine import kernels_of
 from .._layer.layer import Layer
-from .._norm import NormBounds
+from .._norm.operator_norm import NormBounds
 from .._options import options_of
 from .._readers import Network
 from .._render import as_json, progress, say, table

@@ -9,7 +9,7 @@ import torch
 from .._arrays.array import looking_at_numbers
 from .._layer.geometry import Geometry
 from .._layer.stencil import stencil_of
-from .._norm import bounds
+from .._norm.operator_norm import bounds
 
 RTOL = 1e-4
 

@@ -27,15 +27,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from ._arrays.array import Array, adjoint, eigh, is_host, like
-from ._compiled.packed import Panels
-from ._first_look import first_look
-from ._grams import Grams, GramSource
-from ._interpolate import Nodes
-from ._maps.symbol import Taps, common_steps, frequencies_of
-from ._one_matrix import is_one_matrix, of_one_matrix
-from ._peak import NO_AGREEMENT, NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
-from ._small_matrices import SmallMatrices
+from .._arrays.array import Array, adjoint, eigh, is_host, like
+from .._compiled.packed import Panels
+from .._maps.symbol import Taps, common_steps, frequencies_of
+from .gram_certificate import Grams, GramSource
+from .interpolation import Nodes
+from .one_matrix import is_one_matrix, of_one_matrix
+from .peak import NO_AGREEMENT, NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
+from .screening import first_look
+from .small_matrices import SmallMatrices
 
 FEW = 4096  # frequencies that are simply all looked at
 BOXES = 10  # that a search begins with, about, per axis, degree and number of axes

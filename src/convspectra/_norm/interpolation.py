@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ._arrays.array import Array
-from ._arrays.threads import cores, spread
-from ._cache import cached
-from ._maps.symbol import phase_factors, runs_of
+from .._arrays.array import Array
+from .._arrays.threads import cores, spread
+from .._cache import cached
+from .._maps.symbol import phase_factors, runs_of
 
 BY_AXIS = 49  # nodes from which on a sum goes axis by axis
 TABLE = 2**16  # numbers of Dirichlet kernels that are worth keeping
@@ -221,7 +221,7 @@ class Sums:
     ) -> np.ndarray:
         if self.frequencies_last:
             return np.matmul(plane.T, weights.T, out=out.reshape(-1, len(weights)))
-        from ._compiled.weighted_sums import weighted_sums
+        from .._compiled.weighted_sums import weighted_sums
 
         out = out.reshape(len(weights), -1)
         weighted_sums(weights, plane, out)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ._arrays.array import (
+from .._arrays.array import (
     Array,
     adjoint,
     are_definite,
@@ -22,10 +22,10 @@ from ._arrays.array import (
     namespace,
     to_numpy,
 )
-from ._arrays.threads import spread
-from ._compiled.packed import Form, Panels, first_vector, steps, tops_of_tridiagonal
-from ._maps.split_complex import Planes
-from ._maps.symbol import Taps, chunks, phase_factors, symbol
+from .._arrays.threads import spread
+from .._compiled.packed import Form, Panels, first_vector, steps, tops_of_tridiagonal
+from .._maps.split_complex import Planes
+from .._maps.symbol import Taps, chunks, phase_factors, symbol
 
 AT_ONCE = 2**22  # numbers for each of which all frequencies in hand may have one
 WORTHWHILE = 2**25  # steps of a factorization that are worth a thread

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ._maps.symbol import PlanarTaps, Taps
-from ._maps.symbol_values import set_values, spread_symbols
-from ._peak import rounding
+from .._maps.symbol import PlanarTaps, Taps
+from .._maps.symbol_values import set_values, spread_symbols
+from .peak import rounding
 
 UNIT = float(np.finfo(np.float32).eps) / 2
 SCREENED = 2**17  # steps of a decomposition that are worth a call in single precision
@@ -72,7 +72,7 @@ class SmallMatrices:
         self, planar: PlanarTaps, phases: np.ndarray, squares: np.ndarray
     ) -> np.ndarray:
         """Where square - H H^H has a factor in all groups, in this precision."""
-        from ._compiled.cholesky_batched import definite_products
+        from .._compiled.cholesky_batched import definite_products
 
         groups, squares = self.groups, np.repeat(squares, self.groups)
         squares = squares.astype(planar.dtype)

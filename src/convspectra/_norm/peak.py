@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._arrays.array import Array, length, namespace, to_numpy
-from ._maps.symbol import Taps, phase_like, symbol
+from .._arrays.array import Array, length, namespace, to_numpy
+from .._maps.symbol import Taps, phase_like, symbol
 
 TIGHT = 1e-9  # as close as ends are brought where that costs nothing
 ROUGH = 1e-3  # what is asked for no closer than this is not brought closer

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ._arrays.array import length
-from ._arrays.threads import spread
-from ._compiled.packed import SIDE_BY_SIDE, Form, Panels, Triangles
-from ._grams import GramSource, Maker, Some
-from ._interpolate import Interpolation, Nodes
+from .._arrays.array import length
+from .._arrays.threads import spread
+from .._compiled.packed import SIDE_BY_SIDE, Form, Panels, Triangles
+from .gram_certificate import GramSource, Maker, Some
+from .interpolation import Interpolation, Nodes
 
 UNIT = float(np.finfo(np.float32).eps) / 2
 CACHED, ROOM = 2**18, 2**22  # numbers that a thread had best in hand, and at most

@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 
-from ._arrays.array import Array, are_definite, is_host, like
-from ._maps.matrix_free import top_pair
-from ._maps.symbol import Taps
-from ._peak import NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
+from .._arrays.array import Array, are_definite, is_host, like
+from .._maps.matrix_free import top_pair
+from .._maps.symbol import Taps
+from .peak import NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
 
 SMALL = 64  # the side of matrices that are decomposed in less time than Lanczos takes
 

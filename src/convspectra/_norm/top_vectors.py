@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays.array import (
+from .._arrays.array import (
     Array,
     conj,
     is_complex,
@@ -19,12 +19,12 @@ from ._arrays.array import (
     widen,
     with_one_thread,
 )
-from ._certify import norm_on_torus
-from ._layer.geometry import Geometry, fraction
-from ._layer.stencil import Stencil, embedding, stencil_of
-from ._maps.matrix_free import Operator, Pair, operator_of, top_pair
-from ._maps.symbol import Taps, fold_back, phase_factors, taps_of, to_kernel
-from ._peak import Peak
+from .._layer.geometry import Geometry, fraction
+from .._layer.stencil import Stencil, embedding, stencil_of
+from .._maps.matrix_free import Operator, Pair, operator_of, top_pair
+from .._maps.symbol import Taps, fold_back, phase_factors, taps_of, to_kernel
+from .peak import Peak
+from .search import norm_on_torus
 
 GROUPS = 4  # in which a top pair is looked for
 POWER_STEPS = 8

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays.array import (
+from .._arrays.array import (
     Array,
     adjoint,
     are_definite,
@@ -22,15 +22,15 @@ from ._arrays.array import (
     numbers,
     with_gradient,
 )
-from ._certify import norm_on_any_torus, norm_on_torus
-from ._layer.geometry import Geometry, fraction
-from ._layer.stencil import Stencil, embedding, stencil_of
-from ._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
-from ._maps.matrix_free import Operator, Pair, operator_of, top_pair
-from ._maps.symbol import taps_of
-from ._peak import NO_PROGRESS, TIGHT, UNIT
-from ._text import Lower, Upper, number
-from ._witness import (
+from .._layer.geometry import Geometry, fraction
+from .._layer.stencil import Stencil, embedding, stencil_of
+from .._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
+from .._maps.matrix_free import Operator, Pair, operator_of, top_pair
+from .._maps.symbol import taps_of
+from .._text import Lower, Upper, number
+from .peak import NO_PROGRESS, TIGHT, UNIT
+from .search import norm_on_any_torus, norm_on_torus
+from .top_vectors import (
     attained_near,
     pair_derivative,
     peak_derivative,
