@@ -8,7 +8,6 @@ from oracles import norm_by_matrix, tolerance, values_by_matrix
 
 from convspectra import (
     Geometry,
-    _project,
     _spectrum,
     clip,
     operator_norm,
@@ -16,6 +15,7 @@ from convspectra import (
     top_vectors,
 )
 from convspectra._arrays import array as _array
+from convspectra._bound import project as _project
 from convspectra._compiled import packed as _forms
 from convspectra._compiled import soft_threshold as _lane_excess
 from convspectra._compiled import svdvals as _lane_values

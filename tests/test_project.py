@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import CASES, TORUS, make, norm_by_matrix, values_by_matrix
 
-import convspectra._project
+import convspectra._bound.project
 from convspectra import (
     Geometry,
     clip,
@@ -15,7 +15,7 @@ from convspectra import (
     scale_to,
     singular_values,
 )
-from convspectra._within import within
+from convspectra._bound.enforce import within
 
 
 def distance(a, b):
@@ -227,7 +227,7 @@ def test_a_projection_for_every_grid_holds_on_each(boundary, stride, rng):
 def test_layers_past_the_matrix_are_projected_on_the_torus_that_holds_them(
     case, monkeypatch, rng
 ):
-    monkeypatch.setattr(convspectra._project, "PROJECT_MATRIX_LIMIT", 0)
+    monkeypatch.setattr(convspectra._bound.project, "PROJECT_MATRIX_LIMIT", 0)
     weight, geometry = make(case, rng)
     bound = 0.6 * norm_by_matrix(weight, geometry)
     assert norm_by_matrix(project(weight, geometry, bound).weight, geometry) <= bound

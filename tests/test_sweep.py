@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from oracles import descending, tolerance, values_by_matrix
 
+import convspectra._bound.project
 import convspectra._norm.operator_norm
 import convspectra._norm.search
-import convspectra._project
 from convspectra import Geometry, dense_matrix, operator_norm, project, singular_values
 
 BLOCKS, EACH = 40, 100

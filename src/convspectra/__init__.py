@@ -3,6 +3,10 @@
 import typing as _typing
 from importlib import import_module as _import_module
 
+from ._bound.project import Projection as Projection
+from ._bound.project import clip as clip
+from ._bound.project import project as project
+from ._bound.project import scale_to as scale_to
 from ._layer.geometry import Geometry as Geometry
 from ._layer.layer import Layer as Layer
 from ._maps.dense import dense_matrix as dense_matrix
@@ -13,10 +17,6 @@ from ._norm.top_vectors import top_vectors as top_vectors
 from ._plan import Cost as Cost
 from ._plan import Plan as Plan
 from ._plan import plan as plan
-from ._project import Projection as Projection
-from ._project import clip as clip
-from ._project import project as project
-from ._project import scale_to as scale_to
 from ._report import LayerSpectrum as LayerSpectrum
 from ._report import Report as Report
 from ._report import spectra as spectra

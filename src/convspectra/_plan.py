@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ._arrays.array import Array, dtype_name
+from ._bound.project import clip, stand_in
 from ._cache import cached
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, embedding, stencil_of
@@ -22,7 +23,6 @@ from ._maps.symbol import (
 from ._norm.interpolation import Nodes
 from ._norm.operator_norm import method_of, operator_norm
 from ._norm.search import BOXES, FEW, are_few
-from ._project import clip, stand_in
 from ._spectrum import singular_values
 
 CALIBRATION = {1: (16, 96), 2: (8, 64), 16: (8, 40), 64: (16, 32), 192: (8, 14)}

@@ -11,7 +11,7 @@ from networks import EXAMPLE, small, train
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from convspectra import _within
+from convspectra._bound import enforce as _within
 from convspectra.torch import SpectralClip, layers, project_
 
 

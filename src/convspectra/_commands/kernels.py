@@ -6,11 +6,11 @@ from typing import Any
 
 from .. import baselines
 from .._arrays.array import Array, to_numpy
+from .._bound.project import clip, project
 from .._files import check_target, suffix_of, write_npz
 from .._layer.layer import Layer
 from .._norm.operator_norm import operator_norm
 from .._norm.peak import TIGHT
-from .._project import clip, project
 from .._render import CHANGE, COMPARISON, NORM, PROJECTION, VALUES, names, say
 from .._report import STAND_IN, LayerSpectrum, layer_spectrum
 from .._text import Lower, Upper

@@ -9,8 +9,8 @@ import torch
 
 from .._arrays.array import one_thread
 from .._arrays.threads import spread
+from .._bound.enforce import Within, most_of_change, norm_of, within
 from .._text import Upper, aligned, cell
-from .._within import Within, most_of_change, norm_of, within
 from ._modules import as_kernel, whole
 from ._replicas import Replicas, write
 from ._targets import Target

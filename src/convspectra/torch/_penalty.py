@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from .._bound.project import stand_in
 from .._layer.geometry import Geometry
 from .._layer.stencil import stencil_of
-from .._project import stand_in
 from .._spectrum import singular_values
 from ._modules import check_has_numbers
 from ._norm_op import norm_of, text_of

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._arrays.array import (
+from .._arrays.array import (
     Array,
     adjoint,
     are_definite,
@@ -32,7 +32,7 @@ from ._arrays.array import (
     namespace,
     to_numpy,
 )
-from ._blocks import Blocks
+from .blocks import Blocks
 
 RHO = 10.0  # first weight of the penalty, by experiment as the other constants
 RHO_LEAST = 0.1

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ._arrays.array import (
+from .._arrays.array import (
     Array,
     indices_like,
     is_complex,
@@ -20,9 +20,9 @@ from ._arrays.array import (
     to_complex,
     to_numpy,
 )
-from ._layer.stencil import Stencil
-from ._maps.matrix import matrix_shape, tap_reads
-from ._maps.symbol import (
+from .._layer.stencil import Stencil
+from .._maps.matrix import matrix_shape, tap_reads
+from .._maps.symbol import (
     Taps,
     chunks,
     fold_back,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays.array import (
+from .._arrays.array import (
     Array,
     adjoint,
     are_definite,
@@ -24,15 +24,15 @@ from ._arrays.array import (
     to_double,
     widen,
 )
-from ._arrays.threads import spread
-from ._blocks import TorusBlocks, matrix_blocks, torus_blocks
-from ._layer.geometry import Axis, Geometry, fraction, positive, size
-from ._layer.stencil import Stencil, embedding, stencil_of
-from ._maps.matrix import matrix_entries
-from ._maps.symbol import PlanarTaps, block_size
-from ._nearest import nearest
-from ._norm.operator_norm import NormBounds, bounds, method_of, upper_end
-from ._norm.peak import TIGHT
+from .._arrays.threads import spread
+from .._layer.geometry import Axis, Geometry, fraction, positive, size
+from .._layer.stencil import Stencil, embedding, stencil_of
+from .._maps.matrix import matrix_entries
+from .._maps.symbol import PlanarTaps, block_size
+from .._norm.operator_norm import NormBounds, bounds, method_of, upper_end
+from .._norm.peak import TIGHT
+from .blocks import TorusBlocks, matrix_blocks, torus_blocks
+from .nearest import nearest
 
 MANY = 4  # matrices from which on lanes are not wasted
 APART, VECTOR = 64, 64  # the side from which on that counts; bytes of a vector
@@ -134,7 +134,7 @@ def _excess_of_many(
     blocks: TorusBlocks, kernel: np.ndarray, most: float, numbers: np.ndarray
 ) -> np.ndarray:
     """What exceeds `most` at these frequencies, folded back: in lanes of vectors."""
-    from ._compiled.soft_threshold import excess
+    from .._compiled.soft_threshold import excess
 
     planar = PlanarTaps(replace(blocks.taps, weight=kernel))
     bound = planar.dtype.type(most)

@@ -7,11 +7,11 @@ of the torus on which it clips.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ._arrays.array import Array, looking_at_numbers, namespace
-from ._layer.geometry import Geometry
-from ._layer.stencil import Stencil, embedding, stencil_of
-from ._norm.operator_norm import upper_end
-from ._project import clip, closeness, nearest_inside, scaled_inside, stand_in
+from .._arrays.array import Array, looking_at_numbers, namespace
+from .._layer.geometry import Geometry
+from .._layer.stencil import Stencil, embedding, stencil_of
+from .._norm.operator_norm import upper_end
+from .project import clip, closeness, nearest_inside, scaled_inside, stand_in
 
 METHODS = ("clip", "project", "scale")
 PROJECT_RTOL = 1e-3
