@@ -17,7 +17,7 @@ from oracles import norm_by_matrix, tolerance, values_by_matrix
 
 import convspectra._render
 from convspectra import Geometry, clip, dense_matrix, project
-from convspectra._readers import FORMATS, Format, read_network
+from convspectra._checkpoint import FORMATS, Format, read_network
 from convspectra.baselines import fantastic_four
 from convspectra.cli import main, run
 

@@ -13,7 +13,7 @@ import pytest
 
 import convspectra
 from convspectra._arguments import parser
-from convspectra._readers import FORMATS
+from convspectra._checkpoint import FORMATS
 from convspectra.cli import main
 
 ROOT = Path(__file__).parent.parent

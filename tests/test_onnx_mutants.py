@@ -27,8 +27,8 @@ from test_onnx_file import (
     value,
 )
 
+from convspectra._checkpoint import onnx_file, onnx_shapes, onnx_weights
 from convspectra._files import Refusal
-from convspectra._readers import onnx_file, onnx_shapes, onnx_weights
 
 FAILED = "failed or went beyond its limits, so that sizes of inputs are not known"
 

@@ -14,7 +14,7 @@ import safetensors.numpy
 from optional import needed
 from real_data import real_data
 
-from convspectra._readers import read_network
+from convspectra._checkpoint import read_network
 
 h5py = needed("h5py")
 torch = needed("torch")

@@ -4,6 +4,7 @@ import argparse
 from importlib.metadata import version
 from pathlib import Path
 
+from ._checkpoint import suffixes
 from ._options import (
     add_bound,
     add_file,
@@ -14,7 +15,6 @@ from ._options import (
     sizes,
     sizes_or_none,
 )
-from ._readers import suffixes
 
 EPILOG = """\
 examples:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ._checkpoint import Network, read_network
 from ._document import document_of
 from ._kernels import Placed, Table, check_table, choose, place
-from ._readers import Network, read_network
 from ._report import LayerSpectrum, Report, layer_spectrum
 
 ASSUMED = (

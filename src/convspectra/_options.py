@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ._checkpoint import suffixes
 from ._examine import Options
 from ._kernels import FIELDS, read_table
 from ._layer.boundary import BOUNDARIES
-from ._readers import suffixes
 
 CLOSENESS = "how close the ends of a norm are to be, where they can"
 WITH_GRAPH = suffixes(lambda format: format.graph)
