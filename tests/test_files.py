@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from convspectra._files import (
+from convspectra._checkpoint.files import (
     Entry,
     _npz_entry,
     check_target,

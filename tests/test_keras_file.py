@@ -17,9 +17,9 @@ from real_data import real_data
 
 import convspectra as cs
 from convspectra._checkpoint import hdf5_store, hdf5_worker
+from convspectra._checkpoint.files import Refusal
 from convspectra._checkpoint.keras_config import _snake_case, from_layer, to_layer
 from convspectra._checkpoint.keras_file import read_keras
-from convspectra._files import Refusal
 
 h5py = needed("h5py")
 # Of Keras with TensorFlow, where the two meet NumPy 2.

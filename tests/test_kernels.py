@@ -5,7 +5,7 @@ import pytest
 
 from convspectra import Geometry, dense_matrix
 from convspectra._checkpoint.records import Kernel, Network
-from convspectra._kernels import check_table, choose, place, read_table
+from convspectra._checkpoint.select import check_table, choose, place, read_table
 
 
 def kernel(name, shape=(4, 2, 3, 3), factors=None, **stated):

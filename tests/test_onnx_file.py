@@ -10,8 +10,8 @@ from real_data import real_data
 
 from convspectra import Geometry, dense_matrix
 from convspectra._checkpoint import onnx_file
+from convspectra._checkpoint.files import Refusal
 from convspectra._checkpoint.onnx_file import read_onnx
-from convspectra._files import Refusal
 
 onnx = needed("onnx")
 ml_dtypes = needed("ml_dtypes")

@@ -28,7 +28,7 @@ from test_onnx_file import (
 )
 
 from convspectra._checkpoint import onnx_file, onnx_shapes, onnx_weights
-from convspectra._files import Refusal
+from convspectra._checkpoint.files import Refusal
 
 FAILED = "failed or went beyond its limits, so that sizes of inputs are not known"
 

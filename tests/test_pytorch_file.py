@@ -15,9 +15,9 @@ from optional import needed
 from real_data import real_data
 
 import convspectra as cs
+from convspectra._checkpoint.files import Refusal
 from convspectra._checkpoint.pytorch_file import read_pytorch
 from convspectra._checkpoint.pytorch_pickle import Look
-from convspectra._files import Refusal
 
 torch = needed("torch")
 PLAIN = "must hold a plain state dict, got"

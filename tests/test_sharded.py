@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from convspectra._checkpoint.files import Refusal
 from convspectra._checkpoint.sharded import read_sharded
-from convspectra._files import Refusal
 
 INDEX = "model.safetensors.index.json"
 ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ._checkpoint import Network, read_network
+from ._checkpoint.select import Placed, Table, check_table, choose, place
 from ._document import document_of
-from ._kernels import Placed, Table, check_table, choose, place
 from ._report import LayerSpectrum, Report, layer_spectrum
 
 ASSUMED = (

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ._files import Refusal, replacing
+from ._checkpoint.files import Refusal, replacing
 from ._layer.geometry import size
 from ._optional import require
 

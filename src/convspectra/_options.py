@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ._checkpoint import suffixes
+from ._checkpoint.select import FIELDS, read_table
 from ._examine import Options
-from ._kernels import FIELDS, read_table
 from ._layer.boundary import BOUNDARIES
 
 CLOSENESS = "how close the ends of a norm are to be, where they can"

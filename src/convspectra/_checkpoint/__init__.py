@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .._files import ARRAY_FILES
 from .arrays import read_arrays
+from .files import ARRAY_FILES
 from .keras_file import read_keras
 from .onnx_file import read_onnx
 from .pytorch_file import read_pytorch

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .._files import Entry, entries, layout_of, read, write_copy
+from .files import Entry, entries, layout_of, read, write_copy
 from .records import Kernel, Network
 
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from .._files import Entry, Refusal, copy_zip, numbers_of, parsing, replacing
+from .files import Entry, Refusal, copy_zip, numbers_of, parsing, replacing
 
 WHAT = "HDF5 file"
 WORKER = Path(__file__).with_name("hdf5_worker.py")

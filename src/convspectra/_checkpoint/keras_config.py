@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._files import Refusal
 from .._layer.geometry import Geometry
+from .files import Refusal
 
 CONVOLUTION = re.compile(r"(Depthwise|Separable|)Conv(?:olution)?([123])D(Transpose|)")
 MOST_PATH = 1000  # characters: paths through many models could outgrow the file

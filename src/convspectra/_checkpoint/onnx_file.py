@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._files import Refusal, parsing
 from .._optional import require
+from .files import Refusal, parsing
 from .onnx_geometry import convolution
 from .onnx_shapes import Shapes, Skipped, resize, shapes_of, without_weights
 from .onnx_weights import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .._files import Refusal, check_size, replacing
 from .._optional import require
+from .files import Refusal, check_size, replacing
 from .records import Kernel
 
 LARGEST = 2**31 - 1  # bytes of a protobuf message

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from .._files import Refusal
+from .files import Refusal
 
 MOST_AXES = 64  # of a tensor
 PREFIX = "torch._utils._rebuild_"

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .._files import Refusal, entries, layout_of, parsing
 from .arrays import kernel_of
+from .files import Refusal, entries, layout_of, parsing
 from .records import Kernel, Network
 
 FIXED = "is in one of several files, which cannot be replaced all at once"

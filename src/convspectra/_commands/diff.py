@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .._checkpoint.select import Placed
 from .._examine import Options, assumptions, kernels_of
-from .._kernels import Placed
 from .._layer.layer import Layer
 from .._norm.operator_norm import operator_norm
 from .._options import options_of

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from .._checkpoint.files import replacing
 from .._examine import Options, kernels_of
-from .._files import replacing
 from .._norm.top_vectors import top_vectors
 from .._render import say
 from .._report import LayerSpectrum, Report

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._files import replacing
+from .._checkpoint.files import replacing
 from .._page import page
 from .._render import say
 from .._text import cell

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ._checkpoint import Kernel, Network
-from ._layer.geometry import Geometry
-from ._layer.layer import Layer
+from .._layer.geometry import Geometry
+from .._layer.layer import Layer
+from . import Kernel, Network
 
 Table = Mapping[str, Mapping[str, Any]]
 FIELDS = tuple(field.name for field in fields(Geometry))

@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from ._optional import require
+from .._optional import require
 
 FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 HEADER_BYTES = 2**14  # of an .npy: longer ones are not NumPy's own
