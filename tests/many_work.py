@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from convspectra._arrays import threads as _threads
-from convspectra._many import each_checkpoint, shard
+from convspectra._report.many import each_checkpoint, shard
 
 
 def norms(path):

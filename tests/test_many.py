@@ -17,8 +17,8 @@ import many_work
 import pytest
 from optional import needed
 
-from convspectra import _many
-from convspectra._many import (
+from convspectra._report import many as _many
+from convspectra._report.many import (
     DIED,
     Outcome,
     each_checkpoint,

@@ -11,7 +11,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from convspectra._page import page
+from convspectra._report.page import page
 
 RLO, LS, HALF = "\u202e", "\u2028", "\ud800"  # turns text, ends lines, is no character
 HOSTILE = [
@@ -616,7 +616,7 @@ def test_a_large_page_is_not_too_large(rng):
 
 
 def test_the_parts_are_found_where_the_package_is():
-    parts = {part.name for part in files("convspectra._page").iterdir()}
+    parts = {part.name for part in files("convspectra._report.page").iterdir()}
     assert {"page.html", "page.css", "data.js", "plots.js", "page.js"} <= parts
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from convspectra import Geometry, _render, _report, operator_norm
+from convspectra import Geometry, _render, operator_norm
+from convspectra._report import spectra as _report
 from convspectra._text import Lower, Upper, cell, number
 from convspectra.cli import main
 

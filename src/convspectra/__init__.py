@@ -17,9 +17,9 @@ from ._norm.top_vectors import top_vectors as top_vectors
 from ._plan import Cost as Cost
 from ._plan import Plan as Plan
 from ._plan import plan as plan
-from ._report import LayerSpectrum as LayerSpectrum
-from ._report import Report as Report
-from ._report import spectra as spectra
+from ._report.spectra import LayerSpectrum as LayerSpectrum
+from ._report.spectra import Report as Report
+from ._report.spectra import spectra as spectra
 from ._spectrum import Summary as Summary
 from ._spectrum import singular_values as singular_values
 from ._spectrum import summarize as summarize

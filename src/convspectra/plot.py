@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._optional import require
-from ._report import LayerSpectrum, Report
+from ._report.spectra import LayerSpectrum, Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

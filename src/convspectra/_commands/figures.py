@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from .._checkpoint.files import replacing
-from .._examine import Options, kernels_of
 from .._norm.top_vectors import top_vectors
 from .._render import say
-from .._report import LayerSpectrum, Report
+from .._report.from_file import Options, kernels_of
+from .._report.spectra import LayerSpectrum, Report
 
 PANELS = ({"ratio": False}, {"ratio": True}, {"ratio": True, "normalized": True})
 

@@ -12,7 +12,7 @@ from .._layer.layer import Layer
 from .._norm.operator_norm import operator_norm
 from .._norm.peak import TIGHT
 from .._render import CHANGE, COMPARISON, NORM, PROJECTION, VALUES, names, say
-from .._report import STAND_IN, LayerSpectrum, layer_spectrum
+from .._report.spectra import STAND_IN, LayerSpectrum, layer_spectrum
 from .._text import Lower, Upper
 from .shared import about, each, ends, show
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .._checkpoint.files import replacing
-from .._page import page
 from .._render import say
+from .._report.page import page
 from .._text import cell
 
 FIGURES = ("spectra", "loudest", "trajectories")

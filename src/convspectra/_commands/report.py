@@ -6,11 +6,11 @@ from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from .._document import document_of
-from .._examine import Options, examine
 from .._options import options_of
 from .._render import as_json, progress, say, table
-from .._report import COLUMNS, summary_lines
+from .._report.document import document_of
+from .._report.from_file import Options, examine
+from .._report.spectra import COLUMNS, summary_lines
 from .._text import tree
 from .checkpoints import checkpoints
 from .figures import save_figures

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ._report import LayerSpectrum, Report
+from .spectra import LayerSpectrum, Report
 
 POINTS = 512  # of a curve that are kept, first and last among them
 SIDE = (

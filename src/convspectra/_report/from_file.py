@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ._checkpoint import Network, read_network
-from ._checkpoint.select import Placed, Table, check_table, choose, place
-from ._document import document_of
-from ._report import LayerSpectrum, Report, layer_spectrum
+from .._checkpoint import Network, read_network
+from .._checkpoint.select import Placed, Table, check_table, choose, place
+from .document import document_of
+from .spectra import LayerSpectrum, Report, layer_spectrum
 
 ASSUMED = (
     "Neither the file nor the options say what layers read beyond their input: they\n"
