@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 
 from ._arguments import parser
-from ._commands.diff import diff
-from ._commands.kernels import clipped, compare, norm, projected, values
-from ._commands.report import report
+from ._cli.diff import diff
+from ._cli.kernels import clipped, compare, norm, projected, values
+from ._cli.report import report
 from ._render import say
 
 GONE = 141  # the code of a command whose reader has gone, as shells have it
