@@ -20,7 +20,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _help() -> str:
-    from convspectra._arguments import parser
+    from convspectra._cli.arguments import parser
 
     os.environ["COLUMNS"] = "80"  # else as wide as the terminal
     top = parser()

@@ -15,11 +15,11 @@ import pytest
 import safetensors.numpy
 from oracles import norm_by_matrix, tolerance, values_by_matrix
 
-import convspectra._render
+import convspectra._cli.render
 from convspectra import Geometry, clip, dense_matrix, project
 from convspectra._checkpoint import FORMATS, Format, read_network
+from convspectra._cli.main import main, run
 from convspectra.baselines import fantastic_four
-from convspectra.cli import main, run
 
 BOUND = ["--grid", "4", "--max-norm", "1"]
 
@@ -281,7 +281,7 @@ def test_compare_of_a_zero_kernel_has_no_ratio(capsys):
 
 def test_json_has_null_for_what_is_not_finite(capsys):
     row = {"distance": math.inf, "gap": [math.nan, 1.5, 2], "name": "k"}
-    convspectra._render.as_json({"kernels": [row]})
+    convspectra._cli.render.as_json({"kernels": [row]})
     (found,) = json.loads(capsys.readouterr().out)["kernels"]
     assert found == {"distance": None, "gap": [None, 1.5, 2], "name": "k"}
 
@@ -566,10 +566,10 @@ def test_a_bar_appears_on_a_terminal_and_only_when_work_is_long(
 ):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    assert list(convspectra._render.progress([1, 2], "quick")) == [1, 2]
+    assert list(convspectra._cli.render.progress([1, 2], "quick")) == [1, 2]
     assert "quick" not in capsys.readouterr().err
-    monkeypatch.setattr(convspectra._render, "PATIENCE", 0.0)
-    slow = convspectra._render.progress([1, 2], "slow")
+    monkeypatch.setattr(convspectra._cli.render, "PATIENCE", 0.0)
+    slow = convspectra._cli.render.progress([1, 2], "slow")
     assert next(slow) == 1
     time.sleep(0.3)
     assert list(slow) == [2]

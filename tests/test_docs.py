@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import convspectra
-from convspectra._arguments import parser
 from convspectra._checkpoint import FORMATS
-from convspectra.cli import main
+from convspectra._cli.arguments import parser
+from convspectra._cli.main import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

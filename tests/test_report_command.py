@@ -12,7 +12,7 @@ from oracles import norm_by_matrix, values_by_matrix
 from real_data import real_data
 
 from convspectra import Geometry
-from convspectra.cli import main
+from convspectra._cli.main import main
 
 NETS = [  # a file, its options, and its convolutions
     ("ultraface_RFB-320.onnx", ["--key", "base_net.[0-7].*"], 25),

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from convspectra import Geometry, _render, operator_norm
+from convspectra import Geometry, operator_norm
+from convspectra._cli import render as _render
+from convspectra._cli.main import main
 from convspectra._report import spectra as _report
 from convspectra._text import Lower, Upper, cell, number
-from convspectra.cli import main
 
 NUMBERS = st.floats(allow_nan=False)
 

@@ -1,6 +1,6 @@
 """Run the command as `python -m convspectra`."""
 
-from .cli import run
+from ._cli.main import run
 
 if __name__ == "__main__":
     run()

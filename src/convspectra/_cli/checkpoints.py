@@ -8,13 +8,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .._options import options_of
-from .._render import CHECKPOINTS, as_json, counted, say, table
 from .._report.from_file import Options, examined
 from .._report.many import Outcome, each_checkpoint, natural_key, shard, trajectories
 from .._text import Upper
 from .figures import new_figure, plotting, save
+from .options import options_of
 from .outputs import as_csv, check_folder, make_folder, write_page
+from .render import CHECKPOINTS, as_json, counted, say, table
 
 
 def checkpoints(args: argparse.Namespace, folder: Path) -> int:

@@ -10,11 +10,11 @@ import numpy as np
 from .._checkpoint.select import Placed
 from .._layer.layer import Layer
 from .._norm.operator_norm import operator_norm
-from .._options import options_of
-from .._render import GROWTH, as_json, names, progress, say, table
 from .._report.from_file import Options, assumptions, kernels_of
 from .._report.spectra import EVERY_SIZE, reasons
 from .._text import Lower, Upper
+from .options import options_of
+from .render import GROWTH, as_json, names, progress, say, table
 from .shared import about, ends, listed, naming
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from .._checkpoint.files import replacing
 from .._norm.top_vectors import top_vectors
-from .._render import say
 from .._report.from_file import Options, kernels_of
 from .._report.spectra import LayerSpectrum, Report
+from .render import say
 
 PANELS = ({"ratio": False}, {"ratio": True}, {"ratio": True, "normalized": True})
 

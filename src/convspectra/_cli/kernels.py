@@ -11,9 +11,9 @@ from .._checkpoint.files import check_target, suffix_of, write_npz
 from .._layer.layer import Layer
 from .._norm.operator_norm import operator_norm
 from .._norm.peak import TIGHT
-from .._render import CHANGE, COMPARISON, NORM, PROJECTION, VALUES, names, say
 from .._report.spectra import STAND_IN, LayerSpectrum, layer_spectrum
 from .._text import Lower, Upper
+from .render import CHANGE, COMPARISON, NORM, PROJECTION, VALUES, names, say
 from .shared import about, each, ends, show
 
 METHODS = (

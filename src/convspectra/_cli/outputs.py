@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from .._checkpoint.files import replacing
-from .._render import say
 from .._report.page import page
 from .._text import cell
+from .render import say
 
 FIGURES = ("spectra", "loudest", "trajectories")
 

@@ -6,15 +6,15 @@ from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from .._options import options_of
-from .._render import as_json, progress, say, table
 from .._report.document import document_of
 from .._report.from_file import Options, examine
 from .._report.spectra import COLUMNS, summary_lines
 from .._text import tree
 from .checkpoints import checkpoints
 from .figures import save_figures
+from .options import options_of
 from .outputs import as_csv, check_folder, make_folder, write_page
+from .render import as_json, progress, say, table
 
 FOLDER = Path("convspectra-report")
 EMBEDDED = "cifar10_resnet.onnx"

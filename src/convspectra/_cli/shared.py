@@ -10,11 +10,11 @@ from typing import Any
 from .._checkpoint import Network
 from .._layer.layer import Layer
 from .._norm.operator_norm import NormBounds
-from .._options import options_of
-from .._render import as_json, progress, say, table
 from .._report.from_file import kernels_of
 from .._report.spectra import EVERY_SIZE, reasons
 from .._text import Lower, Upper
+from .options import options_of
+from .render import as_json, progress, say, table
 
 
 def each(

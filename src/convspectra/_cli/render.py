@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ._optional import require
-from ._text import aligned, cells
+from .._optional import require
+from .._text import aligned, cells
 
 T = TypeVar("T")
 PATIENCE = 1.0  # seconds of work before a progress bar appears

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ._checkpoint import suffixes
-from ._checkpoint.select import FIELDS, read_table
-from ._layer.boundary import BOUNDARIES
-from ._report.from_file import Options
+from .._checkpoint import suffixes
+from .._checkpoint.select import FIELDS, read_table
+from .._layer.boundary import BOUNDARIES
+from .._report.from_file import Options
 
 CLOSENESS = "how close the ends of a norm are to be, where they can"
 WITH_GRAPH = suffixes(lambda format: format.graph)

@@ -4,8 +4,8 @@ import argparse
 from importlib.metadata import version
 from pathlib import Path
 
-from ._checkpoint import suffixes
-from ._options import (
+from .._checkpoint import suffixes
+from .options import (
     add_bound,
     add_file,
     add_folding,

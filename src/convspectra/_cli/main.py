@@ -5,11 +5,11 @@ import os
 import sys
 from collections.abc import Callable
 
-from ._arguments import parser
-from ._cli.diff import diff
-from ._cli.kernels import clipped, compare, norm, projected, values
-from ._cli.report import report
-from ._render import say
+from .arguments import parser
+from .diff import diff
+from .kernels import clipped, compare, norm, projected, values
+from .render import say
+from .report import report
 
 GONE = 141  # the code of a command whose reader has gone, as shells have it
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
