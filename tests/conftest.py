@@ -1,12 +1,12 @@
 """Array libraries and seeded randomness for every test."""
 
-import importlib
 import os
 import zlib
 
 import numpy as np
 import pytest
 from hypothesis import settings
+from optional import library
 
 from convspectra._arrays.threads import cores
 
@@ -19,19 +19,6 @@ settings.register_profile("shared", deadline=None, derandomize="CI" in os.enviro
 settings.load_profile("shared")
 
 LIBRARIES = ("numpy", "array_api_strict", "torch", "jax.numpy")
-
-
-def library(name):
-    """The array library, or a skip; under CI a missing one is a failure."""
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"{name} is not installed")
-    if name == "jax.numpy":
-        importlib.import_module("jax").config.update("jax_enable_x64", True)
-    return module
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ._arrays.array import Array, dtype_name
+from ._base import cached
 from ._bound.project import clip, stand_in
-from ._cache import cached
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, embedding, stencil_of
 from ._maps.matrix import ENTRIES_LIMIT, matrix_entries, matrix_shape

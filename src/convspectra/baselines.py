@@ -21,7 +21,8 @@ from ._arrays.array import (
     to_complex,
     to_double,
 )
-from ._layer.geometry import Geometry, positive, size
+from ._base import positive, size
+from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, columns_read, embedding, stencil_of
 from ._maps.matrix_free import length, operator_of
 from ._maps.symbol import chunks, frequencies_of, phase_like, symbol, taps_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._optional import require
+from ._base import require
 from ._report.spectra import LayerSpectrum, Report
 
 if TYPE_CHECKING:

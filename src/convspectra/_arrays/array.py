@@ -11,7 +11,7 @@ import array_api_compat
 import array_api_compat.numpy
 import numpy as np
 
-from .._cache import cached
+from .._base import cached
 from .threads import in_our_thread, one_blas_thread
 
 T = TypeVar("T")

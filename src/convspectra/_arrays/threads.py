@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from threadpoolctl import LibController, ThreadpoolController
 
-from .._cache import cached
+from .._base import cached
 
 T = TypeVar("T")
 PORTIONS = 4  # per core, so that a slow one does not keep the others waiting

@@ -25,7 +25,8 @@ from .._arrays.array import (
     widen,
 )
 from .._arrays.threads import spread
-from .._layer.geometry import Axis, Geometry, fraction, positive, size
+from .._base import fraction, positive, size
+from .._layer.geometry import Axis, Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
 from .._maps.matrix import matrix_entries
 from .._maps.symbol import PlanarTaps, block_size

@@ -4,7 +4,6 @@ import copy
 import io
 import json
 import math
-import secrets
 import shutil
 import warnings
 import zipfile
@@ -16,7 +15,7 @@ from typing import IO
 
 import numpy as np
 
-from .._optional import require
+from .._base import replacing, require
 
 FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 HEADER_BYTES = 2**14  # of an .npy: longer ones are not NumPy's own
@@ -141,23 +140,6 @@ def check_target(target: Path, suffix: str) -> None:
         )
     if target.exists() and not target.is_file():
         raise ValueError(f"The output must be a file, got {str(target)!r}.")
-
-
-@contextmanager
-def replacing(target: Path) -> Iterator[Path]:
-    """Yield a path beside `target`: moved there in the end, removed on any failure."""
-    target = target.resolve()
-    partial = target.with_name(f".{secrets.token_hex(8)}.part")
-    try:
-        yield partial
-        partial.replace(target)
-    except OSError as error:
-        raise OSError(
-            f"{str(target)!r} must be writable: {error.strerror or error}. "
-            "Nothing was written."
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextmanager

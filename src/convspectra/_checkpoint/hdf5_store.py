@@ -16,7 +16,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from .files import Entry, Refusal, copy_zip, numbers_of, parsing, replacing
+from .._base import replacing
+from .files import Entry, Refusal, copy_zip, numbers_of, parsing
 
 WHAT = "HDF5 file"
 WORKER = Path(__file__).with_name("hdf5_worker.py")

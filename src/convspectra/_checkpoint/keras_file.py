@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._optional import require
+from .._base import require
 from .files import COMPRESSED_BYTES, Refusal, parsing, to_bytes
 from .hdf5_store import Store, open_store
 from .keras_config import (

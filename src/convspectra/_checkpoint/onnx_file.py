@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._optional import require
+from .._base import require
 from .files import Refusal, parsing
 from .onnx_geometry import convolution
 from .onnx_shapes import Shapes, Skipped, resize, shapes_of, without_weights

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .._layer.geometry import size
+from .._base import size
 from .onnx_weights import EXTERNAL, embed, external, tensors
 
 SMALL = 2**10  # bytes of a tensor that shapes may be computed from

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .._optional import require
-from .files import Refusal, check_size, replacing
+from .._base import replacing, require
+from .files import Refusal, check_size
 from .records import Kernel
 
 LARGEST = 2**31 - 1  # bytes of a protobuf message

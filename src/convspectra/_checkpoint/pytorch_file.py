@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .._optional import require
-from .files import Entry, Refusal, parsing, replacing, to_bytes
+from .._base import replacing, require
+from .files import Entry, Refusal, parsing, to_bytes
 from .pytorch_pickle import Look, refusal
 from .records import Kernel, Network
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from .._checkpoint.files import replacing
+from .._base import replacing
 from .._norm.top_vectors import top_vectors
 from .._report.from_file import Options, kernels_of
 from .._report.spectra import LayerSpectrum, Report

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._checkpoint.files import replacing
+from .._base import replacing
 from .._report.page import page
 from .._text import cell
 from .render import say

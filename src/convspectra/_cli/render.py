@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from .._optional import require
+from .._base import require
 from .._text import aligned, cells
 
 T = TypeVar("T")

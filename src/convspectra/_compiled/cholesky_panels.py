@@ -9,7 +9,7 @@ All functions let other threads run.
 
 import numpy as np
 
-from .._cache import cached
+from .._base import cached
 from .simd import jit, lanes, load, splat, sqrt, store, total
 
 PANEL = 32  # columns

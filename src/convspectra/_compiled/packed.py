@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from .._arrays.array import Array
-from .._cache import cached
+from .._base import cached
 
 SIDE_BY_SIDE = 64  # the side of matrices of which a vector's worth stays in the cache
 STEPS, LARGE = 16, 192  # of Lanczos that tell which matrix has the largest norm,

@@ -1,9 +1,6 @@
 """What a convolution is besides its weights, stated once and checked at birth."""
 
-import math
-import operator
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import (
     Any,
     Literal,
@@ -13,7 +10,7 @@ from typing import (
     TypeAlias,
 )
 
-from .._cache import cached
+from .._base import cached, size
 from .boundary import BOUNDARIES, BoundaryName
 
 
@@ -258,33 +255,6 @@ def _axis(geometry: Geometry, axis: int, n: int, kernel: int) -> Axis:
             "larger grid or another padding."
         )
     return Axis(columns, rows, before)
-
-
-def size(name: str, value: Any, *, least: int) -> int:
-    """`value` as a whole number that is not below `least`."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"`{name}` must be whole numbers, got {value!r}.")
-    found = operator.index(value)
-    if found < least:
-        raise ValueError(f"`{name}` must be at least {least}, got {value!r}.")
-    if found >= 2**31:
-        raise ValueError(f"`{name}` must be below 2**31, got {value!r}.")
-    return found
-
-
-def positive(name: str, value: float) -> float:
-    """`value` as a positive, finite number."""
-    kind = isinstance(value, Real) and not isinstance(value, bool)
-    if not (kind and 0 < value < math.inf):
-        raise ValueError(f"`{name}` must be a positive, finite number, got {value!r}.")
-    return float(value)
-
-
-def fraction(name: str, value: float) -> float:
-    """`value` as a number between 0 and 1."""
-    if not (isinstance(value, Real) and 0 < value < 1):
-        raise ValueError(f"`{name}` must be between 0 and 1, got {value!r}.")
-    return float(value)
 
 
 def _sizes(name: str, value: Any, *, least: int) -> int | tuple[int, ...]:

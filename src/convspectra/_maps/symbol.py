@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._arrays.array import Array, is_complex, is_host, like, namespace, to_complex
-from .._cache import cached
+from .._base import cached
 from .._layer.stencil import Stencil
 
 ROOTS = 4096  # of unity that are looked up

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._arrays.array import Array
 from .._arrays.threads import cores, spread
-from .._cache import cached
+from .._base import cached
 from .._maps.symbol import phase_factors, runs_of
 
 BY_AXIS = 49  # nodes from which on a sum goes axis by axis

@@ -22,7 +22,8 @@ from .._arrays.array import (
     numbers,
     with_gradient,
 )
-from .._layer.geometry import Geometry, fraction
+from .._base import fraction
+from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
 from .._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
 from .._maps.matrix_free import Operator, Pair, operator_of, top_pair

@@ -19,7 +19,8 @@ from .._arrays.array import (
     widen,
     with_one_thread,
 )
-from .._layer.geometry import Geometry, fraction
+from .._base import fraction
+from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
 from .._maps.matrix_free import Operator, Pair, operator_of, top_pair
 from .._maps.symbol import Taps, fold_back, phase_factors, taps_of, to_kernel

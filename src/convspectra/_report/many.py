@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .._checkpoint.files import Refusal, replacing
-from .._layer.geometry import size
-from .._optional import require
+from .._base import replacing, require, size
+from .._checkpoint.files import Refusal
 
 BACKENDS = ("loky", "dask", "ray")
 # Nanoseconds. Two changes within this time may leave one and the same time stamp: no

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from .._arrays.array import to_numpy
+from .._base import require
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer
 from .._layer.stencil import stencil_of
 from .._norm.operator_norm import NormBounds, operator_norm
-from .._optional import require
 from .._spectrum import singular_values, summarize
 from .._text import Lower, Upper, aligned, cell, cells, tree
 from ..baselines import reshaped_norm

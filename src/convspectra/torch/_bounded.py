@@ -8,7 +8,8 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from .._layer.geometry import Geometry, positive
+from .._base import positive
+from .._layer.geometry import Geometry
 from ._modules import KNOWN, as_kernel, geometry_of
 from ._norm_op import norm_of, text_of
 

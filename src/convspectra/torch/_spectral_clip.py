@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from .._base import size
 from .._bound.enforce import METHODS
-from .._layer.geometry import size
 from ._modules import check_has_numbers
 from ._pass import Inside, Pass, bring_inside
 from ._replicas import replicas_of

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._layer.geometry import Geometry, per_axis, positive
+from .._base import positive
+from .._layer.geometry import Geometry, per_axis
 from ._layers import Layers, lazy_ones, recorded, uses_of, uses_on_any_size
 from ._modules import is_compiled, not_known, unwrapped
 from ._record import Recorder, Use

@@ -8,7 +8,7 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from ..._optional import require
+from ..._base import require
 
 SCRIPTS = ("data.js", "plots.js", "page.js")  # one after the other: one script
 

@@ -44,7 +44,7 @@ def test_what_is_read_is_what_the_judge_reads(boundary):
         np.testing.assert_array_equal(read[before : before + n], np.arange(n))
 
 
-@pytest.mark.parametrize("boundary", set(BOUNDARIES) - {"circular"})
+@pytest.mark.parametrize("boundary", [b for b in BOUNDARIES if b != "circular"])
 def test_no_site_is_read_more_often_than_stated(boundary):
     for n, before, after in PADDINGS:
         columns = dense_matrix(*padded_identity(n, before, after, boundary)).sum(axis=0)

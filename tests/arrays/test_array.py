@@ -3,7 +3,7 @@
 import array_api_compat.numpy
 import numpy as np
 import pytest
-from conftest import library
+from optional import library
 
 from convspectra import Geometry, Layer, clip, operator_norm, singular_values
 from convspectra._arrays import array as _array

@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from convspectra._base import replacing, require
 from convspectra._checkpoint.files import (
     Entry,
     _npz_entry,
     check_target,
     entries,
     read,
-    replacing,
     write_copy,
     write_npz,
 )
-from convspectra._optional import require
 
 METADATA = {"format": "pt", "note": "kept"}
 

@@ -11,6 +11,7 @@ from optional import needed
 needed("torch")
 
 HERE = Path(__file__).parent
+SUPPORT = HERE.parent / "support"
 
 
 @pytest.mark.parametrize("what", ["replicas", "group_given", "shards", "errors"])
@@ -19,7 +20,7 @@ def test_in_two_processes(what):
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
         *("--nproc-per-node=2", str(HERE / "distributed" / "replicas.py"), what),
     ]
-    environment = os.environ | {"PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=300
     )

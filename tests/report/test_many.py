@@ -29,7 +29,7 @@ from convspectra._report.many import (
 
 joblib = needed("joblib")
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def start(*arguments):
     command = [sys.executable, "-c", "import many_work; many_work.main()"]
     return subprocess.Popen(
         [*command, *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": str(HERE)},
+        env=os.environ | {"PYTHONPATH": str(SUPPORT)},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -399,7 +399,7 @@ def dask_cluster(distributed, folder, *, workers):
     worker = [*dask, "worker", address, "--nthreads", "1", "--no-dashboard"]
     worker += ["--local-directory", str(folder)]
     environment = os.environ | {
-        "PYTHONPATH": str(HERE),
+        "PYTHONPATH": str(SUPPORT),
         "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",  # and no three
     }
     with contextlib.ExitStack() as stack:
