@@ -14,17 +14,17 @@ from convspectra import (
     singular_values,
     top_vectors,
 )
-from convspectra._arrays import array as _array
-from convspectra._bound import project as _project
-from convspectra._compiled import packed as _forms
-from convspectra._compiled import soft_threshold as _lane_excess
-from convspectra._compiled import svdvals as _lane_values
-from convspectra._maps import symbol as _symbol
-from convspectra._norm import gram_certificate as _grams
-from convspectra._norm import one_matrix as _one_matrix
-from convspectra._norm import screening as _first_look
-from convspectra._norm import search as _certify
-from convspectra._norm import small_matrices as _small_matrices
+from convspectra._arrays import array
+from convspectra._bound import project
+from convspectra._compiled import packed, soft_threshold, svdvals
+from convspectra._maps import symbol
+from convspectra._norm import (
+    gram_certificate,
+    one_matrix,
+    screening,
+    search,
+    small_matrices,
+)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def clipped_plainly(weight, grid, bound):
 )
 def test_values_come_from_our_kernels(shape, grid, taken, dtype, calls, rng):
     names = ("values_of_many", "values_of_large")
-    seen = calls(*((_lane_values, name) for name in names))
+    seen = calls(*((svdvals, name) for name in names))
     weight, geometry = kernel(rng, *shape, dtype=dtype), Geometry(grid=grid)
     got = np.sort(singular_values(weight, geometry), axis=None)[::-1]
     want = values_by_matrix(weight, geometry)
@@ -81,7 +81,7 @@ def test_values_come_from_our_kernels(shape, grid, taken, dtype, calls, rng):
 
 
 def test_one_tap_is_one_real_decomposition(calls, rng):
-    seen = calls((_spectrum, "svdvals"), (_symbol, "symbol"), (_spectrum, "symbol"))
+    seen = calls((_spectrum, "svdvals"), (symbol, "symbol"), (_spectrum, "symbol"))
     weight, geometry = kernel(rng, 5, 4, 1, 1), Geometry(grid=(3, 4))
     got = singular_values(weight, geometry)
     want = np.linalg.svd(weight[:, :, 0, 0], compute_uv=False)
@@ -103,7 +103,7 @@ def test_outputs_that_outnumber_what_is_read_are_compressed(groups, calls, rng):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(4, 3, 7, 5), (2, 2, 5, 5, 2)])
 def test_large_kernels_are_transformed_axis_by_axis(shape, dtype, calls, rng):
-    seen = calls((_symbol.PlanarTaps, "_axis_by_axis"))
+    seen = calls((symbol.PlanarTaps, "_axis_by_axis"))
     weight, geometry = (
         kernel(rng, *shape, dtype=dtype),
         Geometry(grid=(6,) * (len(shape) - 2)),
@@ -133,13 +133,13 @@ def test_large_kernels_are_transformed_axis_by_axis(shape, dtype, calls, rng):
 def test_norms_come_from_these_looks(
     shape, grid, stride, looks, dtype, calls, rng, monkeypatch
 ):
-    monkeypatch.setattr(_certify, "DECOMPOSED", 0)
-    monkeypatch.setattr(_certify, "FEW_CHANNELS", 0)
+    monkeypatch.setattr(search, "DECOMPOSED", 0)
+    monkeypatch.setattr(search, "FEW_CHANNELS", 0)
     seen = calls(
-        (_first_look.FirstLook, "below"), (_small_matrices.SmallMatrices, "norms")
+        (screening.FirstLook, "below"), (small_matrices.SmallMatrices, "norms")
     )
-    small = calls((_forms.Triangles, "bounded"))
-    exact = calls((_grams.GramSource, "below"))
+    small = calls((packed.Triangles, "bounded"))
+    exact = calls((gram_certificate.GramSource, "below"))
     weight = kernel(rng, *shape, dtype=dtype)
     geometry = Geometry(grid=grid, stride=stride)
     found = operator_norm(weight, geometry)
@@ -164,7 +164,7 @@ def test_norms_come_from_these_looks(
 )
 def test_few_small_matrices_are_decomposed(shape, grid, taken, calls, rng):
     seen = calls(
-        (_first_look.FirstLook, "below"), (_small_matrices.SmallMatrices, "norms")
+        (screening.FirstLook, "below"), (small_matrices.SmallMatrices, "norms")
     )
     weight, geometry = kernel(rng, *shape), Geometry(grid=(grid, grid))
     found = operator_norm(weight, geometry)
@@ -180,7 +180,7 @@ def test_few_small_matrices_are_decomposed(shape, grid, taken, calls, rng):
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 8), (9, 4), (70, 90), (200, 66)])
 def test_one_matrix_stands_for_all_frequencies(shape, stride, grid, dtype, calls, rng):
-    seen = calls((_one_matrix, "matrix_at"))
+    seen = calls((one_matrix, "matrix_at"))
     weight = kernel(rng, *shape, 1, 1, dtype=dtype)
     geometry = Geometry(grid=grid, stride=stride)
     found = operator_norm(weight, geometry)
@@ -207,7 +207,7 @@ def test_one_matrix_stands_for_all_frequencies(shape, stride, grid, dtype, calls
 def test_one_matrix_where_no_tap_reaches_another_site(
     shape, options, taken, calls, rng
 ):
-    seen = calls((_one_matrix, "matrix_at"))
+    seen = calls((one_matrix, "matrix_at"))
     weight, geometry = kernel(rng, *shape), Geometry(**options)
     found = operator_norm(weight, geometry, 1e-12)
     want = norm_by_matrix(weight, geometry)
@@ -218,7 +218,7 @@ def test_one_matrix_where_no_tap_reaches_another_site(
 
 
 def test_small_matrices_that_are_many_come_as_close_as_asked(calls, rng):
-    seen = calls((_first_look.FirstLook, "below"))
+    seen = calls((screening.FirstLook, "below"))
     weight, geometry = kernel(rng, 64, 64, 3, 3), Geometry(16)
     found = operator_norm(weight, geometry, 1e-10)
     want = float(singular_values(weight, geometry).max())
@@ -242,7 +242,7 @@ def test_where_lanczos_misses_a_matrix_is_decomposed(rng, monkeypatch):
     class Missed:
         x = np.eye(80)[0]
 
-    monkeypatch.setattr(_one_matrix, "top_pair", lambda *_, **__: Missed)
+    monkeypatch.setattr(one_matrix, "top_pair", lambda *_, **__: Missed)
     weight = kernel(rng, 80, 100, 1)
     found = operator_norm(weight, Geometry(grid=4))
     want = np.linalg.norm(weight[:, :, 0], 2)
@@ -255,7 +255,7 @@ def test_where_lanczos_misses_a_matrix_is_decomposed(rng, monkeypatch):
 )
 def test_searches_over_boxes_look_at(shape, taken, calls, rng):
     seen = calls(
-        (_first_look.FirstLook, "below"), (_small_matrices.SmallMatrices, "norms")
+        (screening.FirstLook, "below"), (small_matrices.SmallMatrices, "norms")
     )
     weight, geometry = kernel(rng, *shape), Geometry(grid=(128, 128))
     found = operator_norm(weight, geometry)
@@ -268,13 +268,13 @@ def test_searches_over_boxes_look_at(shape, taken, calls, rng):
 
 def test_hardly_a_matrix_is_made_in_double_precision(rng, monkeypatch):
     made = []
-    products = _forms.Panels.set_products
+    products = packed.Panels.set_products
 
     def counted(self, re, im, found):
         made.append(len(re))
         products(self, re, im, found)
 
-    monkeypatch.setattr(_forms.Panels, "set_products", counted)
+    monkeypatch.setattr(packed.Panels, "set_products", counted)
     weight, geometry = kernel(rng, 80, 80, 3, 3), Geometry(grid=(32, 32))
     found = operator_norm(weight, geometry)
     want = float(singular_values(weight, geometry).max())
@@ -295,7 +295,7 @@ def test_hardly_a_matrix_is_made_in_double_precision(rng, monkeypatch):
 def test_norms_of_small_matrices_come_from_their_values(
     shape, options, dtype, calls, rng
 ):
-    seen = calls((_small_matrices.SmallMatrices, "norms"), (_certify, "GramSource"))
+    seen = calls((small_matrices.SmallMatrices, "norms"), (search, "GramSource"))
     weight, geometry = kernel(rng, *shape, dtype=dtype), Geometry(**options)
     found = operator_norm(weight, geometry)
     want = values_by_matrix(weight, geometry)[0]
@@ -308,8 +308,8 @@ def test_norms_of_small_matrices_come_from_their_values(
 def test_a_matrix_that_stands_out_in_single_precision_is_not_asked_for(
     calls, monkeypatch, rng
 ):
-    monkeypatch.setattr(_small_matrices, "SCREENED", 0)
-    seen = calls((_small_matrices, "set_values"))
+    monkeypatch.setattr(small_matrices, "SCREENED", 0)
+    seen = calls((small_matrices, "set_values"))
     weight, geometry = kernel(rng, 4, 4, 3), Geometry(grid=8)
     weight[:, :, 1:] = weight[:, :, :1]  # loudest at frequency 0
     found = operator_norm(weight, geometry)
@@ -321,7 +321,7 @@ def test_a_matrix_that_stands_out_in_single_precision_is_not_asked_for(
 
 
 def test_the_loudest_matrices_are_not_decomposed(calls, rng):
-    seen = calls((_certify, "eigh"), (_forms.Panels, "top_vector"))
+    seen = calls((search, "eigh"), (packed.Panels, "top_vector"))
     weight, geometry = kernel(rng, 80, 90, 3, 3), Geometry(grid=(8, 8))
     found = operator_norm(weight, geometry)
     want = float(singular_values(weight, geometry).max())
@@ -332,8 +332,8 @@ def test_the_loudest_matrices_are_not_decomposed(calls, rng):
 
 
 def test_a_doubt_of_single_precision_is_settled_in_double(calls, monkeypatch, rng):
-    monkeypatch.setattr(_small_matrices, "SCREENED", 0)
-    seen = calls((_small_matrices, "set_values"))
+    monkeypatch.setattr(small_matrices, "SCREENED", 0)
+    seen = calls((small_matrices, "set_values"))
     weight = kernel(rng, 4, 4, 1, 3)
     weight[..., 1:] *= 1e-9  # all norms are the same, but for the last digits
     geometry = Geometry(grid=(1, 64))
@@ -361,8 +361,8 @@ def test_taps_that_cancel_are_not_relied_on(rng):
     [((6, 5, 3, 2), "excess"), ((4, 7, 3, 2), "excess"), ((132, 130, 1, 2), "eigh")],
 )
 def test_clips_come_from(shape, taken, dtype, calls, monkeypatch, rng):
-    monkeypatch.setattr(_project, "LANES_SIDE", 128)
-    seen = calls((_lane_excess, "excess"), (_project, "eigh"))
+    monkeypatch.setattr(project, "LANES_SIDE", 128)
+    seen = calls((soft_threshold, "excess"), (project, "eigh"))
     weight = kernel(rng, *shape, dtype=dtype)
     geometry = Geometry(grid=(3, 4))
     bound = 0.6 * float(singular_values(weight, geometry).max())
@@ -374,7 +374,7 @@ def test_clips_come_from(shape, taken, dtype, calls, monkeypatch, rng):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_last_vector_that_is_nearly_empty_goes_to_lapack(dtype, calls, rng):
-    seen = calls((_lane_excess, "excess"), (_project, "eigh"))
+    seen = calls((soft_threshold, "excess"), (project, "eigh"))
     weight = kernel(rng, 66, 66, 1, 2, dtype=dtype)
     geometry = Geometry(grid=(2, 32))  # 17 frequencies: 1 more than whole vectors
     bound = 0.3 * float(singular_values(weight, geometry).max())
@@ -385,13 +385,13 @@ def test_a_last_vector_that_is_nearly_empty_goes_to_lapack(dtype, calls, rng):
 
 
 def test_matrices_that_are_real_are_the_ones_that_lapack_gets(monkeypatch, rng):
-    seen, eigh = [], _project.eigh
+    seen, eigh = [], project.eigh
 
     def watched(x):
         seen.append(x.dtype)
         return eigh(x)
 
-    monkeypatch.setattr(_project, "eigh", watched)
+    monkeypatch.setattr(project, "eigh", watched)
     weight = kernel(rng, 66, 66, 3, 3)
     geometry = Geometry(grid=(8, 8))  # 34 frequencies, 4 of which are their own mirrors
     bound = 0.3 * float(singular_values(weight, geometry).max())
@@ -402,8 +402,8 @@ def test_matrices_that_are_real_are_the_ones_that_lapack_gets(monkeypatch, rng):
 
 
 def test_frequencies_below_the_bound_are_not_decomposed(calls, monkeypatch, rng):
-    monkeypatch.setattr(_project, "LANES_SIDE", 128)
-    seen = calls((_project, "eigh"))
+    monkeypatch.setattr(project, "LANES_SIDE", 128)
+    seen = calls((project, "eigh"))
     weight = kernel(rng, 130, 130, 2) / 100
     weight[:, :, 1] = weight[:, :, 0] + 1e-3 * weight[:, :, 1]  # loud at frequency 0
     geometry = Geometry(grid=8)
@@ -429,4 +429,4 @@ def test_what_torch_has_is_used_only_when_it_is_there(monkeypatch, rng):
     without = clip(weight, geometry, bound)
     assert not used
     np.testing.assert_allclose(with_torch, without, atol=1e-5)
-    assert _array.is_host(without)
+    assert array.is_host(without)

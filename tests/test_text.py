@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convspectra import Geometry, operator_norm
-from convspectra._cli import render as _render
+from convspectra._cli import render
 from convspectra._cli.main import main
-from convspectra._report import spectra as _report
+from convspectra._report import spectra
 from convspectra._text import Lower, Upper, cell, number
 
 NUMBERS = st.floats(allow_nan=False)
@@ -72,12 +72,12 @@ def test_a_norm_is_shown_rounded_outward():
 
 BOUND = ["--max-norm", "1", "-o", "new.npy"]
 TABLES = {
-    "norm": (_render.NORM, ["k.npy"], "kernels"),
-    "clip": (_render.CHANGE, ["k.npy", *BOUND], "kernels"),
-    "project": (_render.PROJECTION, ["k.npy", *BOUND], "kernels"),
-    "compare": (_render.COMPARISON, ["k.npy"], "kernels"),
-    "diff": (_render.GROWTH, ["k.npy", "other/k.npy"], "kernels"),
-    "report": (_report.COLUMNS, ["k.npy"], "layers"),
+    "norm": (render.NORM, ["k.npy"], "kernels"),
+    "clip": (render.CHANGE, ["k.npy", *BOUND], "kernels"),
+    "project": (render.PROJECTION, ["k.npy", *BOUND], "kernels"),
+    "compare": (render.COMPARISON, ["k.npy"], "kernels"),
+    "diff": (render.GROWTH, ["k.npy", "other/k.npy"], "kernels"),
+    "report": (spectra.COLUMNS, ["k.npy"], "layers"),
 }
 
 
@@ -126,6 +126,6 @@ def test_a_checkpoint_among_many_shows_a_bound_that_holds(
     assert main(argv) == 0
     _, *lines = capsys.readouterr().out.splitlines()
     for line, row in zip(lines, stated, strict=True):
-        texts = dict(zip(_render.CHECKPOINTS.values(), re.split(r"\s{2,}", line)))
+        texts = dict(zip(render.CHECKPOINTS.values(), re.split(r"\s{2,}", line)))
         for key in ("upper", "log10_product_upper"):
             assert float(texts[key]) >= row[key]

@@ -155,6 +155,8 @@ def test_users_threads_can_all_wait_for_ours():
     assert (total == 2).all()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_fork_during_a_call_has_all_threads():
     """A forked process has none of the threads that were inside."""
     import os

@@ -6,13 +6,13 @@ import threading
 import numpy as np
 import pytest
 
-from convspectra._arrays import threads as _threads
+from convspectra._arrays import threads
 from convspectra._arrays.threads import spread
 
 
 @pytest.fixture(params=[1, 2, 5])
 def cores(request, monkeypatch):
-    monkeypatch.setattr(_threads, "cores", lambda: request.param)
+    monkeypatch.setattr(threads, "cores", lambda: request.param)
     return request.param
 
 
@@ -32,7 +32,7 @@ def test_every_number_is_in_one_portion(cores, count, least):
 
 
 def test_portions_run_at_the_same_time(monkeypatch):
-    monkeypatch.setattr(_threads, "cores", lambda: 2)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
     meeting = threading.Barrier(2, timeout=30)
     spread(lambda start, stop: meeting.wait() and None, 2)
 
@@ -54,7 +54,7 @@ def test_an_error_in_any_portion_comes_out(cores, bad):
 def test_no_more_cores_than_are_stated(monkeypatch, stated, want):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(4), raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", stated)
-    assert _threads.cores.__wrapped__() == want
+    assert threads.cores.__wrapped__() == want
 
 
 def _sum_in_a_fork(queue):
@@ -65,7 +65,7 @@ def _sum_in_a_fork(queue):
 
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_process_has_threads_of_its_own(monkeypatch):
-    monkeypatch.setattr(_threads, "cores", lambda: 2)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
     spread(lambda start, stop: None, 10)  # now there is a pool
     context = multiprocessing.get_context("fork")
     queue = context.Queue()

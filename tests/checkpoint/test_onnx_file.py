@@ -5,11 +5,25 @@ import sys
 
 import numpy as np
 import pytest
+from onnx_models import (
+    WEIGHT,
+    Tensor,
+    conv_model,
+    grids,
+    make_node,
+    model_of,
+    only,
+    reading,
+    reads,
+    reason,
+    stored,
+    to_array,
+    value,
+)
 from optional import needed
 from real_data import real_data
 
 from convspectra import Geometry, dense_matrix
-from convspectra._checkpoint import onnx_file
 from convspectra._checkpoint.files import Refusal
 from convspectra._checkpoint.onnx_file import read_onnx
 
@@ -17,9 +31,6 @@ onnx = needed("onnx")
 ml_dtypes = needed("ml_dtypes")
 Evaluator = needed("onnx.reference").ReferenceEvaluator
 
-Tensor, make_node = onnx.TensorProto, onnx.helper.make_node
-to_array = onnx.numpy_helper.to_array
-WEIGHT = np.arange(12.0).reshape(2, 2, 3)
 UPPER, LOWER = {"auto_pad": "SAME_UPPER"}, {"auto_pad": "SAME_LOWER"}
 PADS = {"pads": [1, 1, 1, 1]}
 
@@ -64,64 +75,6 @@ CASES = {
 }
 
 
-def value(name, shape=None, kind=Tensor.DOUBLE):
-    return onnx.helper.make_tensor_value_info(name, kind, shape)
-
-
-def stored(name, array):
-    return onnx.numpy_helper.from_array(np.asarray(array), name)
-
-
-def model_of(nodes, tensors, inputs=("x",), outputs=("y",), **more):
-    """A model; inputs and outputs are names, or what `value` gives."""
-    graph = onnx.helper.make_graph(
-        nodes,
-        "graph",
-        [value(i) if isinstance(i, str) else i for i in inputs],
-        [value(o) if isinstance(o, str) else o for o in outputs],
-        tensors,
-    )
-    domains = {"": 21, "mine": 1}
-    opsets = [onnx.helper.make_opsetid(*domain) for domain in domains.items()]
-    return onnx.helper.make_model(graph, ir_version=10, opset_imports=opsets, **more)
-
-
-def conv_model(weight=WEIGHT, grid=(5,), op="Conv", name="w", **attributes):
-    """One convolution, from x to y."""
-    channels = weight.shape[1] * attributes.get("group", 1)
-    channels = weight.shape[0] if op == "ConvTranspose" else channels
-    node = make_node(op, ["x", name], ["y"], "node", **attributes)
-    x = value("x", ["N", channels, *grid])
-    return model_of([node], [stored(name, weight)], [x])
-
-
-def reading(*nodes, tensors=(), op="Conv"):
-    """A model whose layer reads w, which nodes and tensors may define."""
-    return model_of([*nodes, make_node(op, ["x", "w"], ["y"])], tensors)
-
-
-def reads(model, tmp_path, sizes=None):
-    path = tmp_path / "model.onnx"
-    path.write_bytes(model.SerializeToString())
-    return read_onnx(path, sizes)
-
-
-def only(network):
-    assert network.skipped == ()
-    (kernel,) = network.kernels
-    return kernel
-
-
-def reason(network):
-    assert network.kernels == ()
-    ((_, why),) = network.skipped
-    return why
-
-
-def grids(network):
-    return [kernel.stated.get("grid") for kernel in network.kernels]
-
-
 def matrix_of(model, shape, dtype=np.float64):
     """The matrix of a model, by showing it a batch of all basis vectors."""
     size, evaluator = math.prod(shape), Evaluator(model)
@@ -132,12 +85,6 @@ def matrix_of(model, shape, dtype=np.float64):
 
 def dense(kernel, grid=None):
     return dense_matrix(kernel.load(), Geometry(**{"grid": grid, **kernel.stated}))
-
-
-@pytest.fixture
-def no_inference(monkeypatch):
-    """Reads without a process for the shapes, where a test is about something else."""
-    monkeypatch.setattr(onnx_file, "shapes_of", lambda model: ({}, []))
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,15 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from test_onnx_file import (
+from onnx_models import (
     WEIGHT,
     Tensor,
     conv_model,
     grids,
     make_node,
     model_of,
-    no_inference,  # noqa: F401 - a fixture
     only,
     onnx,
-    read_onnx,
     reads,
     reason,
     stored,
@@ -29,6 +27,7 @@ from test_onnx_file import (
 
 from convspectra._checkpoint import onnx_file, onnx_shapes, onnx_weights
 from convspectra._checkpoint.files import Refusal
+from convspectra._checkpoint.onnx_file import read_onnx
 
 FAILED = "failed or went beyond its limits, so that sizes of inputs are not known"
 

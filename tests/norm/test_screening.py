@@ -8,12 +8,10 @@ import pytest
 from convspectra import Geometry
 from convspectra._compiled.packed import Panels
 from convspectra._layer.stencil import stencil_of
-from convspectra._maps import split_complex as _planes
+from convspectra._maps import split_complex
 from convspectra._maps.split_complex import Planes
 from convspectra._maps.symbol import phase_factors, symbol, taps_of
-from convspectra._norm import gram_certificate as _grams
-from convspectra._norm import interpolation as _interpolate
-from convspectra._norm import screening as _first_look
+from convspectra._norm import gram_certificate, interpolation, screening
 from convspectra._norm.gram_certificate import Grams, GramSource
 from convspectra._norm.interpolation import Interpolation, Nodes
 from convspectra._norm.screening import first_look
@@ -58,7 +56,7 @@ def test_few_values_give_a_polynomial_everywhere(degree, real, rng):
             for part, re, im in found.at(weights, 4).between(start, stop):
                 got[part] = re + 1j * im
         # The bound that certificates rely on, which is not much more than it must be.
-        allowed = _first_look.UNIT * nodes.terms * nodes.lebesgue * size
+        allowed = screening.UNIT * nodes.terms * nodes.lebesgue * size
         assert np.abs(got - want).max() <= allowed
         assert allowed < 1e-4 * size
         sums = np.prod([np.abs(w).sum(axis=1).max() for w in weights])
@@ -66,7 +64,7 @@ def test_few_values_give_a_polynomial_everywhere(degree, real, rng):
 
 
 def test_pieces_hold_whole_runs(monkeypatch):
-    monkeypatch.setattr(_interpolate, "HALF_WAY", 1)
+    monkeypatch.setattr(interpolation, "HALF_WAY", 1)
     nodes = Nodes(np.array([4, 4]), real=True)
     frequencies = np.array([[0, 1], [0, 2], [3, 0], [5, 1], [5, 2]])
     pieces = Interpolation(nodes, 3).pieces(frequencies)
@@ -94,8 +92,8 @@ def norms_of(taps, points, parts):
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("case", CASES)
 def test_planes_are_the_symbol(case, dtype, transposed, monkeypatch, rng):
-    monkeypatch.setattr(_planes, "CACHED", 1)
-    monkeypatch.setattr(_planes, "SEVERAL", 5)
+    monkeypatch.setattr(split_complex, "CACHED", 1)
+    monkeypatch.setattr(split_complex, "SEVERAL", 5)
     taps, points, parts = layer(rng, case, dtype)
     want = symbol(taps, phase_factors(taps.shifts, points, parts))
     want = want.reshape(-1, *want.shape[2:])
@@ -114,7 +112,7 @@ def test_planes_are_the_symbol(case, dtype, transposed, monkeypatch, rng):
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_said_to_be_below_is_below(case, dtype, rng, monkeypatch):
-    monkeypatch.setattr(_grams, "WORTHWHILE", 1)
+    monkeypatch.setattr(gram_certificate, "WORTHWHILE", 1)
     taps, points, parts = layer(rng, case, dtype)
     norms, source = norms_of(taps, points, parts), GramSource(taps)
     look = first_look(source, 10**6)
@@ -161,7 +159,7 @@ def test_no_first_look_where_it_would_save_nothing(rng, monkeypatch):
     assert first_look(source, 14) is not None
     source = GramSource(layer(rng, "plain", "complex128")[0])
     assert first_look(source, 26) is not None
-    monkeypatch.setattr(_first_look, "KNOWN", 1)
+    monkeypatch.setattr(screening, "KNOWN", 1)
     assert first_look(source, 26) is None  # it would take more memory than the taps
 
 

@@ -7,10 +7,10 @@ import pytest
 from oracles import norm_by_matrix
 
 from convspectra import Geometry, operator_norm, singular_values
-from convspectra._compiled import svdvals as _lane_values
+from convspectra._compiled import svdvals
 from convspectra._layer.stencil import stencil_of
 from convspectra._maps.symbol import frequencies_of, taps_of
-from convspectra._norm import small_matrices as _small_matrices
+from convspectra._norm import small_matrices
 from convspectra._norm.small_matrices import SmallMatrices
 
 CASES = [
@@ -29,13 +29,13 @@ def change(monkeypatch):
     """Let a function change the values (side, count) that our routine has found."""
 
     def with_values(changed):
-        found_by = _lane_values.values_of_many
+        found_by = svdvals.values_of_many
 
         def routine(re, im, values, start, stop):
             found_by(re, im, values, start, stop)
             changed(values)
 
-        monkeypatch.setattr(_lane_values, "values_of_many", routine)
+        monkeypatch.setattr(svdvals, "values_of_many", routine)
 
     return with_values
 
@@ -117,7 +117,7 @@ def test_what_is_below_is_told_in_both_precisions(
     kept = frequencies_of(taps.pattern, stencil.rows, real=dtype == "float64")
     small = SmallMatrices(taps, kept.points, kept.parts)
     norms = small.norms().max(axis=1)  # few: in double precision
-    monkeypatch.setattr(_small_matrices, "SCREENED", screened)
+    monkeypatch.setattr(small_matrices, "SCREENED", screened)
     assert small.norms().max() == pytest.approx(norms.max(), rel=1e-6)
     assert norms.max() == pytest.approx(norm_by_matrix(weight, geometry), rel=1e-13)
     every = np.arange(len(norms))

@@ -17,7 +17,7 @@ import many_work
 import pytest
 from optional import needed
 
-from convspectra._report import many as _many
+from convspectra._report import many
 from convspectra._report.many import (
     DIED,
     Outcome,
@@ -132,7 +132,7 @@ def test_what_has_not_changed_for_long_is_not_read_to_see_that(tmp_path, monkeyp
     paths = save(tmp_path / "runs", ["a"])
     os.utime(paths[0], (10**9, 10**9))
     run = partial(each_checkpoint, paths, many_work.norms, tmp_path / "out", key={})
-    monkeypatch.setattr(_many, "_sha256", lambda path: pytest.fail("this was read"))
+    monkeypatch.setattr(many, "_sha256", lambda path: pytest.fail("this was read"))
     assert [run()[0].was_done_before for _ in "12"] == [False, True]
 
 

@@ -8,7 +8,7 @@ import uuid
 from functools import partial
 from pathlib import Path
 
-from convspectra._arrays import threads as _threads
+from convspectra._arrays import threads
 from convspectra._report.many import each_checkpoint, shard
 
 
@@ -52,7 +52,7 @@ def impossible(path):
 
 def surroundings(path):
     """How many threads the library would take here."""
-    return {"cores": _threads.cores()}
+    return {"cores": threads.cores()}
 
 
 def main():

@@ -11,7 +11,7 @@ from networks import EXAMPLE, small, train
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from convspectra._bound import enforce as _within
+from convspectra._bound import enforce
 from convspectra.torch import SpectralClip, layers, project_
 
 
@@ -29,12 +29,12 @@ def replicas():
     """After 50 projections the replicas are bit-identical, and each was made once."""
     model = DistributedDataParallel(small())
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
-    calls, nearest = [], _within.nearest_inside
-    _within.nearest_inside = lambda *args: calls.append(1) or nearest(*args)
+    calls, nearest = [], enforce.nearest_inside
+    enforce.nearest_inside = lambda *args: calls.append(1) or nearest(*args)
     bound = SpectralClip(model, 0.5, 1, method="project", example=torch.zeros(EXAMPLE))
     bound.attach(optimizer)
     train(model, optimizer, 50, seed=dist.get_rank())
-    _within.nearest_inside = nearest
+    enforce.nearest_inside = nearest
     assert bound.passes == 50
     assert is_same_everywhere(model)
     assert max(change.after for change in bound.last.changes) <= 0.5

@@ -1,0 +1,11 @@
+"""What tests of several formats share."""
+
+import pytest
+
+from convspectra._checkpoint import onnx_file
+
+
+@pytest.fixture
+def no_inference(monkeypatch):
+    """Reads without a process for the shapes, where a test is about something else."""
+    monkeypatch.setattr(onnx_file, "shapes_of", lambda model: ({}, []))
