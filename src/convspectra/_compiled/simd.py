@@ -5,14 +5,10 @@ loops into vector instructions. These functions leave it no choice: `load` and `
 move one register, and the signs + - * / work on all its lanes. `load_pair` takes two
 registers as one vector. Where registers are shorter than 64 bytes LLVM splits vectors.
 Products and sums may become one fused instruction.
-
-Compiled code is cached next to each file that uses this one or `_lane_reduce`, and
-numba does not see when only these change: `./check` removes what is older.
 """
 
 import operator
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -20,9 +16,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 from numba.np.arrayobj import make_array
 
-BYTES = 64
+from ._jit import jit
 
-jit = numba.njit(nogil=True, cache=True, error_model="numpy")
+BYTES = 64
 
 
 class Vector(types.Type):
