@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -492,6 +493,47 @@ def test_a_scheduler_must_answer(tmp_path, distributed):
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(OSError, match=rf"must answer at '{address}'"):
             run(backend="dask", scheduler=address)
+
+
+@pytest.fixture(scope="module")
+def ray_cluster():
+    """The address of a Ray cluster for two tasks at a time, with its own home."""
+    needed("ray")
+    with contextlib.ExitStack() as stack:
+        # Not one of pytest's: the names of sockets below it must be short.
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("HOME", str(home))  # where Ray leaves a secret for its clients
+        patch.delenv("RAY_ADDRESS", raising=False)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = f"start --head --block --port={port} --node-ip-address=127.0.0.1"
+        command += f" --num-cpus=2 --temp-dir={home} --disable-usage-stats"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ray.scripts.scripts", *command.split()],
+            env=os.environ | {"PYTHONPATH": str(HERE)},
+            stdout=stack.enter_context((home / "log").open("w")),
+            stderr=subprocess.STDOUT,
+        )
+        stack.callback(end, process)
+        wait_for(lambda: "Ray runtime started" in (home / "log").read_text())
+        yield f"127.0.0.1:{port}"
+
+
+def test_on_a_ray_cluster(tmp_path, marks, ray_cluster):
+    paths = save(tmp_path / "runs", names := ["a", "deadly", "b", "broken", "c", "d"])
+    paths[3].write_text("???")
+    work = partial(many_work.deadly, marks=marks, seconds=0.1)
+    run = partial(each_checkpoint, paths, work, tmp_path / "out", key={})
+    outcomes = run(backend="ray", scheduler=ray_cluster)
+    refusal = "could not convert string to float: '???'"
+    assert ends(outcomes) == [1.5, DIED, 1.5, refusal, 1.5, 1.5]
+    assert [o.path for o in outcomes] == paths
+    assert calls(marks) == dict.fromkeys(names, 1) | {"deadly": 2}
+    processes = {o.document["process"] for o in outcomes if o.document}
+    assert os.getpid() not in processes
+    assert not needed("ray").is_initialized()  # no connection is left open
 
 
 def test_processes_beside_each_other_share_the_cores(tmp_path, monkeypatch):

@@ -50,7 +50,9 @@ def add_report(to: argparse.ArgumentParser) -> None:
         help="processes of this machine by joblib (default), or a cluster",
     )
     many.add_argument(
-        "--scheduler", metavar="ADDRESS", help="of Dask, like tcp://10.0.0.1:8786"
+        "--scheduler",
+        metavar="ADDRESS",
+        help="of a cluster: tcp://10.0.0.1:8786 (Dask), 10.0.0.1:6379 (Ray)",
     )
     many.add_argument(
         "--shard",
