@@ -512,7 +512,7 @@ def ray_cluster():
         command += f" --num-cpus=2 --temp-dir={home} --disable-usage-stats"
         process = subprocess.Popen(
             [sys.executable, "-m", "ray.scripts.scripts", *command.split()],
-            env=os.environ | {"PYTHONPATH": str(HERE)},
+            env=os.environ | {"PYTHONPATH": str(SUPPORT)},
             stdout=stack.enter_context((home / "log").open("w")),
             stderr=subprocess.STDOUT,
         )

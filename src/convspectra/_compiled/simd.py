@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 from numba.np.arrayobj import make_array
 
-from ._jit import jit
+from .jit import jit
 
 BYTES = 64
 

@@ -30,7 +30,7 @@ from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-PACKAGE = Path(__file__).parent
+HERE = Path(__file__).parent
 HASH_LENGTH = 16
 KEPT = 4  # versions of the sources to keep compiled: developers change back and forth
 
@@ -45,8 +45,8 @@ def jit(function: Callable[..., Any]) -> Any:
 
 
 def sources() -> list[Path]:
-    """All files that compiled code is made of, and this one."""
-    return sorted([Path(__file__), PACKAGE / "_simd.py", *PACKAGE.glob("_lane_*.py")])
+    """All files that compiled code is made of: those of this folder."""
+    return sorted(HERE.glob("*.py"))
 
 
 def source_hash() -> str | None:
@@ -151,7 +151,7 @@ def _places() -> Iterator[tuple[Path, bool]]:
     user = f"convspectra-{os.geteuid() if hasattr(os, 'geteuid') else 'cache'}"
     if named := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(named) / user, True
-    yield PACKAGE / "__pycache__" / "compiled", True
+    yield HERE / "__pycache__" / "compiled", True
     stated = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if stated.is_absolute():  # others are to be ignored, by that standard
         yield stated / "convspectra", True

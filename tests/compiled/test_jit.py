@@ -13,11 +13,11 @@ import numba
 import pytest
 
 import convspectra
-from convspectra import _jit
+from convspectra._compiled import jit
 
-SOURCE = Path(convspectra.__file__).parent
+SOURCE = Path(jit.__file__).parent
 HELPER = """
-from ._simd import jit
+from .simd import jit
 
 @jit
 def helper(x):
@@ -26,8 +26,8 @@ def helper(x):
 # Prints a result that depends on the helper, and whether it was found on disk.
 TRIAL = """
 import sys, tempfile
-from ._lane_helper import helper
-from ._simd import jit
+from .helper import helper
+from .simd import jit
 
 @jit
 def trial(x):
@@ -40,9 +40,9 @@ print(trial(eval(sys.argv[1])), sum(trial.stats.cache_hits.values()))
 # Changes the helper before it is imported, and back in the end.
 CHANGING = f"""
 from pathlib import Path
-from . import _simd
+from . import simd
 
-path = Path(__file__).with_name("_lane_helper.py")
+path = Path(__file__).with_name("helper.py")
 before = path.read_text()
 path.write_text(before.replace("x + 1", "x + 2"))
 {TRIAL}
@@ -55,10 +55,10 @@ def package(tmp_path):
     """A package of two compiled functions, of which one inlines the other."""
     package = tmp_path / "package"
     package.mkdir()
-    for name in ("_simd.py", "_jit.py"):
+    for name in ("simd.py", "jit.py"):
         shutil.copy(SOURCE / name, package)
-    (package / "_lane_helper.py").write_text(HELPER)
-    (package / "_lane_trial.py").write_text(TRIAL)
+    (package / "helper.py").write_text(HELPER)
+    (package / "trial.py").write_text(TRIAL)
     return package
 
 
@@ -68,7 +68,7 @@ def start(package, argument, *temporary, **variables):
     # Python's own cache goes by whole seconds, and would not see our changes.
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     return subprocess.Popen(
-        [sys.executable, "-m", "package._lane_trial", argument, *temporary],
+        [sys.executable, "-m", "package.trial", argument, *temporary],
         cwd=package.parent,
         env=environment | variables,
         stdout=subprocess.PIPE,
@@ -90,15 +90,15 @@ def run(*arguments, **variables):
 
 def test_changed_sources_are_compiled_anew(package):
     assert run(package, "1") == ("2 0", "")
-    (package / "_lane_helper.py").write_text(HELPER.replace("x + 1", "x + 2"))
+    (package / "helper.py").write_text(HELPER.replace("x + 1", "x + 2"))
     assert run(package, "1") == ("3 0", "")
-    (package / "_lane_helper.py").write_text(HELPER)
+    (package / "helper.py").write_text(HELPER)
     assert run(package, "1") == ("2 1", "")
 
 
 def test_sources_that_change_under_a_process_leave_nothing_on_disk(package):
     # As when a branch is checked out beside a process that has not imported all yet.
-    (package / "_lane_trial.py").write_text(CHANGING)
+    (package / "trial.py").write_text(CHANGING)
     assert run(package, "1") == ("3 0", "")
     assert not list(package.glob("__pycache__/compiled/*/*"))
 
@@ -136,9 +136,8 @@ def test_processes_may_begin_at_the_same_time(package):
 
 def test_every_compiled_function_is_known_by_its_name_and_file():
     modules = [
-        importlib.import_module(f"convspectra.{module.name}")
-        for module in pkgutil.iter_modules(convspectra.__path__)
-        if module.name.startswith("_") and module.name != "__main__"
+        importlib.import_module(f"convspectra._compiled.{module.name}")
+        for module in pkgutil.iter_modules(convspectra._compiled.__path__)
     ]
     compiled = {
         value
@@ -148,8 +147,8 @@ def test_every_compiled_function_is_known_by_its_name_and_file():
     }
     functions = [value.py_func for value in compiled]
     assert len(functions) > 50
-    assert {type(value._cache) for value in compiled} == {_jit._SourceCache}
-    assert {Path(f.__code__.co_filename) for f in functions} <= set(_jit.sources())
+    assert {type(value._cache) for value in compiled} == {jit._SourceCache}
+    assert {Path(f.__code__.co_filename) for f in functions} <= set(jit.sources())
     assert len({(f.__module__, f.__qualname__) for f in functions}) == len(functions)
     assert all(f.__closure__ is None for f in functions)
 
@@ -160,7 +159,7 @@ def test_places_in_their_order(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", "/temporary")
-    assert list(_jit._places()) == [
+    assert list(jit._places()) == [
         (Path("/numba") / own, True),
         (SOURCE / "__pycache__" / "compiled", True),
         (Path("/cache/convspectra"), True),
@@ -176,12 +175,12 @@ def test_a_user_without_a_home_has_places(monkeypatch):
     monkeypatch.setattr(Path, "home", missing)
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    found = [base for base, is_expected in _jit._places() if is_expected]
+    found = [base for base, is_expected in jit._places() if is_expected]
     assert found == [SOURCE / "__pycache__" / "compiled"]
 
 
 def choose(*folders):
-    return _jit.choose((folder, True) for folder in folders)
+    return jit.choose((folder, True) for folder in folders)
 
 
 def test_the_first_folder_that_can_be_written_to_is_taken(tmp_path):
@@ -203,27 +202,27 @@ def test_a_folder_that_others_can_write_to_is_not_taken(tmp_path):
 def test_what_another_user_has_written_is_not_taken(tmp_path, monkeypatch):
     file, folder = tmp_path / "file", tmp_path / "folder"
     folder.mkdir(mode=0o700)
-    _jit._write(file, b"code")
-    assert _jit._read(file) == b"code"
+    jit._write(file, b"code")
+    assert jit._read(file) == b"code"
     someone_else = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: someone_else)
     assert choose(folder) is None
-    assert _jit._read(file) is None
+    assert jit._read(file) is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 40], ids=["empty", "zeros"])
 def test_damaged_files_are_not_taken(tmp_path, damage):
     file = tmp_path / "file"
-    _jit._write(file, b"code")
-    assert _jit._read(file) == b"code"
+    jit._write(file, b"code")
+    assert jit._read(file) == b"code"
     file.write_bytes(damage)
-    assert _jit._read(file) is None
+    assert jit._read(file) is None
 
 
 def test_a_full_disk_is_no_error(tmp_path):
-    _jit._write(tmp_path / "missing" / "file", b"code")
+    jit._write(tmp_path / "missing" / "file", b"code")
     (tmp_path / "folder").mkdir()
-    _jit._write(tmp_path / "folder", b"code")  # fails when all is written
+    jit._write(tmp_path / "folder", b"code")  # fails when all is written
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
@@ -236,4 +235,4 @@ def test_versions_that_were_used_longest_ago_are_removed(tmp_path):
     (tmp_path / "else").mkdir()
     here = choose(tmp_path)
     found = {path.name for path in tmp_path.iterdir()} - {here.name}
-    assert found == {"else", *(f"{age:016x}" for age in range(_jit.KEPT - 1))}
+    assert found == {"else", *(f"{age:016x}" for age in range(jit.KEPT - 1))}
