@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 from oracles import norm_by_matrix, tolerance, values_by_matrix
+from routes import norm_along
 
 from convspectra import (
     Geometry,
@@ -15,8 +16,9 @@ from convspectra import (
     top_vectors,
 )
 from convspectra._arrays import array
-from convspectra._bound import project
+from convspectra._bound import clip as clipping
 from convspectra._compiled import packed, soft_threshold, svdvals
+from convspectra._layer.stencil import stencil_of
 from convspectra._maps import symbol
 from convspectra._norm import (
     gram_certificate,
@@ -25,6 +27,7 @@ from convspectra._norm import (
     search,
     small_matrices,
 )
+from convspectra._route import NormRoute, norm_route
 
 
 @pytest.fixture
@@ -117,62 +120,59 @@ def test_large_kernels_are_transformed_axis_by_axis(shape, dtype, calls, rng):
     assert len(seen) > 1
 
 
+@pytest.mark.parametrize("screened", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
-    ("shape", "grid", "stride", "looks"),
+    ("shape", "grid", "stride"),
     [
-        ((6, 5, 3, 3), (6, 6), 1, True),
-        ((5, 6, 7, 5), (20, 9), 1, True),
-        ((60, 52, 2, 2), (6, 6), 1, True),  # the shorter side is the input
-        ((52, 60, 3, 3), (24, 24), 2, True),
-        ((260, 258, 2), (12,), 1, True),
-        ((52, 52, 3, 3), (4, 4), 1, False),  # as many frequencies as nodes
-        ((200, 200, 2), (1,), 1, False),  # both taps on one site
+        ((6, 5, 3, 3), (6, 6), 1),
+        ((5, 6, 7, 5), (20, 9), 1),
+        ((60, 52, 2, 2), (6, 6), 1),  # the shorter side is the input
+        ((52, 60, 3, 3), (24, 24), 2),
+        ((260, 258, 2), (12,), 1),
+        ((52, 52, 3, 3), (4, 4), 1),  # as many frequencies as nodes
+        ((200, 200, 2), (1,), 1),  # both taps on one site
     ],
 )
-def test_norms_come_from_these_looks(
-    shape, grid, stride, looks, dtype, calls, rng, monkeypatch
+def test_every_frequency_is_certified_with_screening_and_without(
+    shape, grid, stride, dtype, screened, calls, rng
 ):
-    monkeypatch.setattr(search, "DECOMPOSED", 0)
-    monkeypatch.setattr(search, "FEW_CHANNELS", 0)
-    seen = calls(
-        (screening.FirstLook, "below"), (small_matrices.SmallMatrices, "norms")
-    )
-    small = calls((packed.Triangles, "bounded"))
+    seen = calls((screening.FirstLook, "below"))
     exact = calls((gram_certificate.GramSource, "below"))
     weight = kernel(rng, *shape, dtype=dtype)
     geometry = Geometry(grid=grid, stride=stride)
-    found = operator_norm(weight, geometry)
+    found = norm_along(
+        weight, geometry, algorithm="every frequency", is_screened=screened
+    )
     want = float(singular_values(weight.astype(np.float64), geometry).max())
     assert found.lower <= want * (1 + 1e-12)
     assert found.upper >= want * (1 - 1e-12)
     assert found.gap <= 1e-8
-    assert set(seen) == ({"below"} if looks else set())
-    assert bool(small) == (looks and min(shape[:2]) <= 64)
-    assert exact  # what is the largest is never below by a look in single precision
+    assert bool(seen) == screened
+    assert exact  # the largest is never below by single precision alone
 
 
 @pytest.mark.parametrize(
-    ("shape", "grid", "taken"),
+    ("shape", "grid", "algorithm", "screened"),
     [
-        ((24, 24, 3, 3), 16, "norms"),
-        ((24, 24, 3, 3), 56, "below"),
-        ((64, 64, 3, 3), 16, "below"),
-        ((64, 64, 9, 9), 16, "norms"),  # there are as many nodes as frequencies
-        ((65, 66, 3, 3), 8, "below"),
+        ((24, 24, 3, 3), 8, "values", False),
+        ((24, 24, 3, 3), 56, "every frequency", True),
+        ((64, 64, 3, 3), 16, "every frequency", True),
+        ((64, 64, 9, 9), 16, "values", False),  # as many nodes as frequencies
+        ((65, 66, 3, 3), 8, "every frequency", True),
+        ((8, 8, 3, 3), 128, "search by values", False),
+        ((40, 40, 3, 3), 128, "search", True),
+        ((8, 8, 1, 1), 128, "one matrix", False),
     ],
 )
-def test_few_small_matrices_are_decomposed(shape, grid, taken, calls, rng):
-    seen = calls(
-        (screening.FirstLook, "below"), (small_matrices.SmallMatrices, "norms")
-    )
+def test_the_route_is_the_cheapest(shape, grid, algorithm, screened, rng):
     weight, geometry = kernel(rng, *shape), Geometry(grid=(grid, grid))
-    found = operator_norm(weight, geometry)
-    want = float(singular_values(weight, geometry).max())
-    assert found.lower <= want * (1 + 1e-12)
-    assert found.upper >= want * (1 - 1e-12)
-    assert found.gap <= 1e-8
-    assert set(seen) == {taken}
+    stencil = stencil_of(weight, geometry)
+    found = norm_route(stencil, real=True, on_host=True)
+    assert found == NormRoute("frequencies", algorithm, screened)
+    elsewhere = norm_route(stencil, real=True, on_host=False)  # on a GPU
+    assert elsewhere.algorithm in ("every frequency", "search")
+    assert not elsewhere.is_screened
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -358,11 +358,10 @@ def test_taps_that_cancel_are_not_relied_on(rng):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("shape", "taken"),
-    [((6, 5, 3, 2), "excess"), ((4, 7, 3, 2), "excess"), ((132, 130, 1, 2), "eigh")],
+    [((6, 5, 3, 2), "excess"), ((4, 7, 3, 2), "excess"), ((260, 258, 1, 2), "eigh")],
 )
-def test_clips_come_from(shape, taken, dtype, calls, monkeypatch, rng):
-    monkeypatch.setattr(project, "LANES_SIDE", 128)
-    seen = calls((soft_threshold, "excess"), (project, "eigh"))
+def test_clips_come_from(shape, taken, dtype, calls, rng):
+    seen = calls((soft_threshold, "excess"), (clipping, "eigh"))
     weight = kernel(rng, *shape, dtype=dtype)
     geometry = Geometry(grid=(3, 4))
     bound = 0.6 * float(singular_values(weight, geometry).max())
@@ -374,7 +373,7 @@ def test_clips_come_from(shape, taken, dtype, calls, monkeypatch, rng):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_last_vector_that_is_nearly_empty_goes_to_lapack(dtype, calls, rng):
-    seen = calls((soft_threshold, "excess"), (project, "eigh"))
+    seen = calls((soft_threshold, "excess"), (clipping, "eigh"))
     weight = kernel(rng, 66, 66, 1, 2, dtype=dtype)
     geometry = Geometry(grid=(2, 32))  # 17 frequencies: 1 more than whole vectors
     bound = 0.3 * float(singular_values(weight, geometry).max())
@@ -385,13 +384,13 @@ def test_a_last_vector_that_is_nearly_empty_goes_to_lapack(dtype, calls, rng):
 
 
 def test_matrices_that_are_real_are_the_ones_that_lapack_gets(monkeypatch, rng):
-    seen, eigh = [], project.eigh
+    seen, eigh = [], clipping.eigh
 
     def watched(x):
         seen.append(x.dtype)
         return eigh(x)
 
-    monkeypatch.setattr(project, "eigh", watched)
+    monkeypatch.setattr(clipping, "eigh", watched)
     weight = kernel(rng, 66, 66, 3, 3)
     geometry = Geometry(grid=(8, 8))  # 34 frequencies, 4 of which are their own mirrors
     bound = 0.3 * float(singular_values(weight, geometry).max())
@@ -401,10 +400,9 @@ def test_matrices_that_are_real_are_the_ones_that_lapack_gets(monkeypatch, rng):
     assert seen == [np.float64, np.float64]
 
 
-def test_frequencies_below_the_bound_are_not_decomposed(calls, monkeypatch, rng):
-    monkeypatch.setattr(project, "LANES_SIDE", 128)
-    seen = calls((project, "eigh"))
-    weight = kernel(rng, 130, 130, 2) / 100
+def test_frequencies_below_the_bound_are_not_decomposed(calls, rng):
+    seen = calls((clipping, "eigh"))
+    weight = kernel(rng, 260, 260, 2) / 100
     weight[:, :, 1] = weight[:, :, 0] + 1e-3 * weight[:, :, 1]  # loud at frequency 0
     geometry = Geometry(grid=8)
     values = singular_values(weight, geometry)

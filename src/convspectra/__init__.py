@@ -3,8 +3,8 @@
 import typing as _typing
 from importlib import import_module as _import_module
 
+from ._bound.clip import clip as clip
 from ._bound.project import Projection as Projection
-from ._bound.project import clip as clip
 from ._bound.project import project as project
 from ._bound.project import scale_to as scale_to
 from ._layer.geometry import Geometry as Geometry

@@ -9,20 +9,13 @@ import numpy as np
 
 from ._arrays.array import Array, dtype_name
 from ._base import cached
-from ._bound.project import clip, stand_in
+from ._bound.clip import circular_surrogate, clip
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, embedding, stencil_of
-from ._maps.matrix import ENTRIES_LIMIT, matrix_entries, matrix_shape
-from ._maps.symbol import (
-    SEPARABLE,
-    WORKING_SET,
-    common_steps,
-    frequencies_of,
-    pattern_of,
-)
-from ._norm.interpolation import Nodes
-from ._norm.operator_norm import method_of, operator_norm
-from ._norm.search import BOXES, FEW, are_few
+from ._maps.matrix import matrix_shape
+from ._maps.symbol import SEPARABLE, WORKING_SET, frequencies_of, pattern_of
+from ._norm.operator_norm import operator_norm
+from ._route import NormRoute, SymbolSize, norm_route, symbol_size, values_route
 from ._spectrum import singular_values
 
 CALIBRATION = {1: (16, 96), 2: (8, 64), 16: (8, 40), 64: (16, 32), 192: (8, 14)}
@@ -88,45 +81,50 @@ def plan(weight: Array, geometry: Geometry) -> Plan:
     """
     stencil = stencil_of(weight, geometry)
     double = dtype_name(weight) in ("float64", "complex128")
-    torus = stand_in(stencil, geometry)
-    values = None
-    if stencil.is_torus:
-        values = _on_torus("values", torus, double=double)
-    elif stencil.axes is not None and matrix_entries(stencil) <= ENTRIES_LIMIT:
+    torus = circular_surrogate(stencil, geometry)
+    values, route = None, None
+    if stencil.axes is not None:
+        route = values_route(stencil, on_host=True)
+    if route == "matrix":
         values = _of_matrix(stencil, products=20)
+    elif route in ("one matrix", "compiled"):
+        values = _on_torus("values", torus, double=double)
     return Plan(values, _norm(stencil), _on_torus("clip", torus, double=double))
 
 
 def _norm(stencil: Stencil) -> Cost:
-    method = method_of(stencil)
-    if method == "matrix":
+    route = norm_route(stencil, real=True, on_host=True)
+    if route.algorithm == "matrix":
         return _plus(_of_matrix(stencil, products=1), _lanczos(stencil))
     torus = embedding(stencil)[0]
-    one = torus.groups == 1 and not pattern_of(torus).shifts.any()
-    cost = _of_one_matrix(torus) if one else _on_torus("norm", torus, double=True)
-    return _plus(cost, _lanczos(stencil)) if method == "embedding" else cost
+    if route.algorithm == "one matrix":
+        cost = _of_one_matrix(torus)
+    else:
+        cost = _on_torus("norm", torus, double=True, route=route)
+    return _plus(cost, _lanczos(stencil)) if route.method == "embedding" else cost
 
 
-def _on_torus(job: str, torus: Stencil, *, double: bool) -> Cost:
+def _on_torus(
+    job: str, torus: Stencil, *, double: bool, route: NormRoute | None = None
+) -> Cost:
     """Of a job on the matrices of all frequencies that it looks at."""
-    out, columns = torus.out, torus.into * math.prod(torus.stride)
-    side, other = sorted((out, columns))
-    count = _looked_at(job, torus)
+    size = symbol_size(torus, real=True)
+    side, other = size.side, size.longer_side
+    count = _looked_at(torus, size, is_norm=route is not None)
     matrices = count * torus.groups
-    single = not double and job != "norm"
+    single = not double and route is None
     fixed, each = _measured_at(job, side)
-    if job != "norm":
+    if route is None:
         each *= other / side * (1 if single else 2)
     # Beyond the kernel that was measured, the transform counts for itself.
     taps = torus.taps if torus.taps < SEPARABLE else 2 * torus.taps / torus.kernel[0]
     each += 4 * side * other * max(taps - TAPS, 0) / _product_rate()
-    if job == "norm":
-        fixed *= ROUNDS if _is_searched(torus) else 1
-        nodes = Nodes.count(_slower(torus)[0], real=True)
-        if nodes < count and not are_few(count, nodes, side):
-            fixed += max(nodes - NODES, 0) * _of_a_node(side, other)
+    if route is not None:
+        fixed *= ROUNDS if size.is_searched else 1
+        if route.is_screened:
+            fixed += max(size.nodes - NODES, 0) * _of_a_node(side, other)
     number = 4 if single else 8
-    kernel = torus.groups * out * torus.into * torus.taps
+    kernel = torus.groups * torus.out * torus.into * torus.taps
     memory = 10 * number * kernel + SPARE
     memory += min(3 * matrices * side * other * 2 * number, WORKING_SET)
     if job == "values" and torus.axes is not None:
@@ -147,40 +145,13 @@ def _of_one_matrix(torus: Stencil) -> Cost:
     return Cost(seconds, 8 * (6 * side * other + 4 * side * side) + SPARE)
 
 
-def _looked_at(job: str, torus: Stencil) -> int:
+def _looked_at(torus: Stencil, size: SymbolSize, *, is_norm: bool) -> int:
     """Frequencies whose matrices are made."""
-    if torus.axes is None:
-        return LOOKS * _boxes(torus)
-    if job != "norm":
-        return len(frequencies_of(pattern_of(torus), torus.rows, real=True))
-    degrees, rows = _slower(torus)
-    parts = [int(n) if d else 1 for n, d in zip(rows, degrees)]
-    own = math.prod(2 - n % 2 for n in parts if n > 1)  # that are their own conjugates
-    every = (math.prod(parts) + own) // 2
-    return min(every, LOOKS * _boxes(torus)) if _is_searched(torus) else every
-
-
-def _is_searched(torus: Stencil) -> bool:
-    """Whether the norm does not look at all frequencies."""
-    if torus.axes is None:
-        return True
-    return math.prod(map(int, _slower(torus)[1])) > max(FEW, _boxes(torus))
-
-
-def _boxes(torus: Stencil) -> int:
-    """What a search begins with, about."""
-    degrees = _slower(torus)[0]
-    return math.prod(max(1, BOXES * len(degrees) * int(d)) for d in degrees)
-
-
-def _slower(torus: Stencil) -> tuple[np.ndarray, np.ndarray]:
-    """Degrees and rows of the norm, for which dilated taps are closer together."""
-    shifts = pattern_of(torus).shifts
-    common = common_steps(shifts)
-    degrees = (shifts // common).max(axis=0)
-    if torus.axes is None:
-        return degrees, np.zeros_like(degrees)
-    return degrees, torus.rows // np.gcd(common, torus.rows)
+    if torus.axes is None or (is_norm and size.is_searched):
+        return int(min(size.frequencies, LOOKS * size.boxes))
+    if is_norm:
+        return int(size.frequencies)
+    return len(frequencies_of(pattern_of(torus), torus.rows, real=True))
 
 
 def _of_matrix(stencil: Stencil, *, products: int) -> Cost:

@@ -20,9 +20,10 @@ from ._arrays.array import (
 )
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, stencil_of
-from ._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
+from ._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_shape
 from ._maps.symbol import chunks, frequencies_of, phase_like, symbol, taps_of
 from ._maps.symbol_values import values_at
+from ._route import values_route
 
 
 def singular_values(weight: Array, geometry: Geometry) -> Array:
@@ -57,15 +58,16 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
     """
     stencil = stencil_of(weight, geometry)
     weight = widen(weight)
-    if stencil.is_torus:
-        if stencil.taps == 1:
-            return _of_one_tap(weight, stencil)
-        plain = on_host(weight)
-        if plain is None:
-            return _by_frequency(weight, stencil)
+    plain = on_host(weight)
+    route = values_route(stencil, on_host=plain is not None)
+    if route == "one matrix":
+        return _of_one_tap(weight, stencil)
+    if route == "compiled" and plain is not None:
         with one_thread(plain):
             return from_host(weight, _on_host(plain, stencil))
-    if matrix_entries(stencil) > ENTRIES_LIMIT:
+    if route == "array library":
+        return _by_frequency(weight, stencil)
+    if route == "too large":
         rows, columns = matrix_shape(stencil)
         raise ValueError(
             "All values of a layer that is not block diagonal come from its matrix, "

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import CASES, OTHERS, TORUS, make, norm_by_matrix
+from routes import SEARCHES, norm_along, search
 
 import convspectra._norm.operator_norm
 import convspectra._norm.search
@@ -66,46 +67,38 @@ def test_every_library_certifies(case, xp, rng):
 
 
 @pytest.mark.parametrize("case", OTHERS)
-def test_without_the_matrix_the_ends_still_hold(case, monkeypatch, rng):
-    monkeypatch.setattr(convspectra._norm.operator_norm, "MATRIX_LIMIT", 0)
+def test_without_the_matrix_the_ends_still_hold(case, rng):
     weight, geometry = make(case, rng)
-    found = operator_norm(weight, geometry)
+    found = norm_along(weight, geometry, method="embedding")
     assert found.method == "embedding"
     norm = norm_by_matrix(weight, geometry)
     assert_between(found, norm)
     assert found.lower >= norm * (1 - 1e-4)  # Lanczos has found the top
 
 
-def search_everything(monkeypatch):
-    """Look at no grid in full."""
-    monkeypatch.setattr(convspectra._norm.search, "FEW", 0)
-    monkeypatch.setattr(convspectra._norm.search, "BOXES", 0)
-
-
+@pytest.mark.parametrize("algorithm", SEARCHES)
 @pytest.mark.parametrize("case", TORUS)
-def test_boxes_of_frequencies_certify_as_single_ones_do(case, monkeypatch, rng):
-    search_everything(monkeypatch)
+def test_boxes_of_frequencies_certify_as_single_ones_do(case, algorithm, rng):
     weight, geometry = make(case, rng)
-    found = operator_norm(weight, geometry, rtol=1e-5)
+    found = search(weight, geometry, rtol=1e-5, algorithm=algorithm)
     assert_between(found, norm_by_matrix(weight, geometry))
     assert found.gap <= 1e-5
 
 
+@pytest.mark.parametrize("algorithm", SEARCHES)
 @pytest.mark.parametrize(
     "grid", [(9, 9), (64, 64), (64, 3), (2, 200), (40, 12), (7, 64)]
 )
-def test_the_norm_on_a_grid_is_not_that_between_its_points(grid, monkeypatch, rng):
-    search_everything(monkeypatch)
+def test_the_norm_on_a_grid_is_not_that_between_its_points(grid, algorithm, rng):
     for kernel in [(3, 3), (3, 1), (4, 5)]:
         weight, geometry = rng.standard_normal((3, 2, *kernel)), Geometry(grid)
-        found = operator_norm(weight, geometry, rtol=1e-6)
+        found = search(weight, geometry, rtol=1e-6, algorithm=algorithm)
         assert_between(found, singular_values(weight, geometry).max())
         assert found.gap <= 1e-6
 
 
 @pytest.mark.parametrize("n", [16, 21, 32, 50, 64])
-def test_the_largest_norm_may_stand_beside_a_peak_between_two_points(n, monkeypatch):
-    search_everything(monkeypatch)
+def test_the_largest_norm_may_stand_beside_a_peak_between_two_points(n):
     for peak in range(n):
         # |1 + exp(i (f - f0))| = 2 cos((f - f0) / 2), half a step off the grid; and a
         # second channel that sets the level, nearly as loud and on the grid.
@@ -115,7 +108,7 @@ def test_the_largest_norm_may_stand_beside_a_peak_between_two_points(n, monkeypa
         weight[[0, 1], [0, 1], 0] = 1
         largest = 2 * np.cos(np.pi / (2 * n))
         weight[1] *= 0.99 * largest / 2
-        found = operator_norm(weight, Geometry(n), rtol=1e-9)
+        found = search(weight, Geometry(n), rtol=1e-9, algorithm="search by values")
         assert_between(found, largest)
 
 
@@ -202,14 +195,14 @@ def test_a_transposed_torus_can_leave_its_grid_open(rng):
     assert max(norms) <= every.upper
 
 
-def test_the_loudest_group_of_the_torus_need_not_be_the_layer_s(monkeypatch):
+def test_the_loudest_group_of_the_torus_need_not_be_the_layer_s():
     weight = np.zeros((2, 1, 3))
     weight[0], weight[1, 0, 1] = 1 / 3, 0.9  # a mean, and 0.9 times the identity
     geometry = Geometry(3, groups=2, boundary="zeros")
     assert operator_norm(weight, geometry.torus()).lower > 0.99
     assert top_vectors(weight, geometry).gain == pytest.approx(0.9)
-    monkeypatch.setattr(convspectra._norm.operator_norm, "MATRIX_LIMIT", 0)
-    assert operator_norm(weight, geometry).lower == pytest.approx(0.9)
+    embedded = norm_along(weight, geometry, method="embedding")
+    assert embedded.lower == pytest.approx(0.9)
 
 
 def test_many_groups_count_together_against_the_size_of_a_matrix():
@@ -237,13 +230,13 @@ def test_dilation_costs_the_supremum_nothing(dilation, looked_at):
     assert found.upper >= fine
 
 
-def test_the_circular_norm_is_no_bound_for_zero_padding(monkeypatch):
+def test_the_circular_norm_is_no_bound_for_zero_padding():
     weight = np.array([[[1.0, -1.0, 1.0]]])
     zeros = Geometry(3, boundary="zeros")
     assert operator_norm(weight, Geometry(3)).upper < 2.01
     assert operator_norm(weight, zeros).lower == pytest.approx(1 + np.sqrt(2), rel=1e-4)
-    monkeypatch.setattr(convspectra._norm.operator_norm, "MATRIX_LIMIT", 0)
-    assert operator_norm(weight, zeros).upper == pytest.approx(GOLDEN**2, rel=1e-4)
+    embedded = norm_along(weight, zeros, method="embedding")
+    assert embedded.upper == pytest.approx(GOLDEN**2, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -411,12 +404,10 @@ def test_a_grid_that_misses_where_the_symbol_is_large(left, rng):
     ("grid", "dilation"),
     [((4, 6), 1001), ((12, 9), 2), ((12, 9), 3), ((12, 10), 8), ((40, 64), 6)],
 )
-def test_dilations_are_those_of_a_slower_wave(grid, dilation, rng, monkeypatch):
-    monkeypatch.setattr(convspectra._norm.search, "DECOMPOSED", 0)
-    monkeypatch.setattr(convspectra._norm.search, "FEW_CHANNELS", 0)
+def test_dilations_are_those_of_a_slower_wave(grid, dilation, rng):
     weight = rng.standard_normal((5, 4, 3, 2))
     geometry = Geometry(grid=grid, dilation=dilation)
-    found = operator_norm(weight, geometry)
+    found = norm_along(weight, geometry, algorithm="every frequency", is_screened=True)
     values = singular_values(weight, geometry)
     assert_between(found, values.max())
     if dilation < 10:  # the image that attains it is at the right frequency

@@ -14,7 +14,8 @@ from convspectra._maps.symbol import phase_factors, symbol, taps_of
 from convspectra._norm import gram_certificate, interpolation, screening
 from convspectra._norm.gram_certificate import Grams, GramSource
 from convspectra._norm.interpolation import Interpolation, Nodes
-from convspectra._norm.screening import first_look
+from convspectra._norm.screening import FirstLook
+from convspectra._route import norm_route
 
 DEGREES = [[2], [0], [30], [2, 2], [4, 4], [10, 3], [0, 3], [2, 3, 1]]
 CASES = {
@@ -115,8 +116,7 @@ def test_what_is_said_to_be_below_is_below(case, dtype, rng, monkeypatch):
     monkeypatch.setattr(gram_certificate, "WORTHWHILE", 1)
     taps, points, parts = layer(rng, case, dtype)
     norms, source = norms_of(taps, points, parts), GramSource(taps)
-    look = first_look(source, 10**6)
-    assert look is not None
+    look = FirstLook(source)
     grams = Grams(source, look, points, parts)
     every = np.arange(len(norms))
     some = every[rng.random(len(norms)) < 0.3]
@@ -139,8 +139,7 @@ def test_what_is_said_to_be_below_is_below(case, dtype, rng, monkeypatch):
 
 def test_what_a_factor_loses_is_taken_off(rng):
     taps, points, parts = layer(rng, "line", "float64")
-    look = first_look(GramSource(taps), 10**6)
-    assert look is not None
+    look = FirstLook(GramSource(taps))
     [(_, re, im)] = look.maker(points, parts)(0, len(points))
     row, column = np.tril_indices(look.form.side)
     matrices = np.zeros((len(points), look.form.side, look.form.side), complex)
@@ -153,21 +152,25 @@ def test_what_a_factor_loses_is_taken_off(rng):
         assert look.below(re, im, squares).any() == (part > 1)
 
 
-def test_no_first_look_where_it_would_save_nothing(rng, monkeypatch):
-    source = GramSource(layer(rng, "plain", "float64")[0])
-    assert first_look(source, 13) is None  # 5 x 5 nodes, half of them and one
-    assert first_look(source, 14) is not None
-    source = GramSource(layer(rng, "plain", "complex128")[0])
-    assert first_look(source, 26) is not None
-    monkeypatch.setattr(screening, "KNOWN", 1)
-    assert first_look(source, 26) is None  # it would take more memory than the taps
+def test_no_screening_where_it_would_save_nothing():
+    def is_screened(channels, grid, *, real=True):
+        weight = np.broadcast_to(np.float32(1), (channels, channels, 3, 3))
+        stencil = stencil_of(weight, Geometry(grid=grid))
+        return norm_route(stencil, real=real, on_host=True).is_screened
+
+    # 5 x 5 nodes, of which 13 differ if the kernel is real.
+    assert not is_screened(80, (4, 5))  # 12 frequencies
+    assert is_screened(80, (4, 7))  # 16
+    assert not is_screened(80, (5, 5), real=False)
+    assert is_screened(80, (5, 6), real=False)
+    # What is known at 25 nodes would take 288 MB, more than the kernel itself.
+    assert not is_screened(1200, (64, 64), real=False)
 
 
 def test_a_factor_that_is_too_large_to_be_trusted_is_not(rng, monkeypatch):
     taps, points, parts = layer(rng, "many channels", "float64")
     source = GramSource(taps)
-    look = first_look(source, 10**6)
-    assert look is not None
+    look = FirstLook(source)
     grams = Grams(source, look, points, parts)
     every, squares = np.arange(len(points)), np.full(len(points), 1e6)
     assert grams.below_at_first_look(every, squares).all()
@@ -182,8 +185,7 @@ def test_nothing_is_below_what_rounding_may_be(side):
     weight[1:, 1:, 1] = 1e-30  # nearly zero
     taps = taps_of(weight, stencil_of(weight, Geometry(grid=9)))
     source, points, parts = GramSource(taps), np.arange(9)[:, None], np.array([9])
-    look = first_look(source, 9)
-    assert look is not None
+    look = FirstLook(source)
     grams, every = Grams(source, look, points, parts), np.arange(9)
     for part in (0.0, 0.5, 1.0):
         squares = np.full(9, part * look.off / look.scale)

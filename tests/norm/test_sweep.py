@@ -5,13 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from oracles import descending, tolerance, values_by_matrix
+from routes import norm_along
 
-import convspectra._bound.project
-import convspectra._norm.operator_norm
-import convspectra._norm.search
 from convspectra import Geometry, dense_matrix, operator_norm, project, singular_values
 
 BLOCKS, EACH = 40, 100
+ROUTES = (
+    {"algorithm": "values"},
+    {"algorithm": "every frequency", "is_screened": False},
+    {"algorithm": "every frequency", "is_screened": True},
+    {"algorithm": "search", "is_screened": False},
+    {"algorithm": "search", "is_screened": True},
+    {"algorithm": "search by values"},
+)
 ENTRIES = 200_000  # of the largest dense matrix that is drawn
 
 
@@ -57,20 +63,11 @@ def draw(rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_random_geometries_agree_with_the_matrix(block, monkeypatch):
+def test_random_geometries_agree_with_the_matrix(block):
     for seed in range(block * EACH, (block + 1) * EACH):
         rng = np.random.default_rng(seed)
         weight, geometry = draw(rng)
-        if rng.random() < 0.5:
-            monkeypatch.setattr(convspectra._norm.operator_norm, "MATRIX_LIMIT", 0)
-        if rng.random() < 0.5:
-            monkeypatch.setattr(convspectra._norm.search, "FEW", 0)
-        if rng.random() < 0.5:
-            monkeypatch.setattr(convspectra._norm.search, "DECOMPOSED", 0)
-        if rng.random() < 0.5:
-            monkeypatch.setattr(convspectra._norm.search, "FEW_CHANNELS", 0)
         check(seed, rng, weight, geometry)
-        monkeypatch.undo()
 
 
 def check(seed, rng, weight, geometry):
@@ -87,6 +84,12 @@ def check(seed, rng, weight, geometry):
     found = operator_norm(weight, geometry, rtol)
     room = 1e-13 * norm + 1e-14
     assert found.lower - room <= norm <= found.upper + room, said
+    for options in ROUTES:  # each in turn, whichever suits the layer
+        forced = norm_along(weight, geometry, rtol, method="embedding", **options)
+        why = f"{said}, {options}"
+        assert forced.lower - room <= norm <= forced.upper + room, why
+        if forced.method != "embedding" and norm > 1e-3:
+            assert forced.gap <= rtol, why
     if found.method != "embedding" and norm > 1e-3:
         assert found.gap <= rtol, said
     if found.method == "frequencies" or geometry.boundary != "circular":

@@ -268,9 +268,9 @@ def test_what_is_known_to_be_inside_is_not_measured_again(monkeypatch):
     model = small()
     bound = SpectralClip(model, 10.0, 1, method="project", example=example())
     calls = []
-    upper_end = enforce.upper_end
+    upper_bound = enforce.upper_bound
     monkeypatch.setattr(
-        enforce, "upper_end", lambda *args: calls.append(1) or upper_end(*args)
+        enforce, "upper_bound", lambda *args: calls.append(1) or upper_bound(*args)
     )
     bound.apply()
     assert len(calls) == 5  # one layer is used at two sizes
@@ -451,9 +451,9 @@ def test_a_penalty_keeps_the_norm_down():
 
 def test_a_clip_measures_norms_only_when_they_are_asked_for(monkeypatch):
     model = small()
-    calls, upper_end = [], enforce.upper_end
+    calls, upper_bound = [], enforce.upper_bound
     monkeypatch.setattr(
-        enforce, "upper_end", lambda *args: calls.append(1) or upper_end(*args)
+        enforce, "upper_bound", lambda *args: calls.append(1) or upper_bound(*args)
     )
     before = norms(model)
     bound = SpectralClip(model, 0.5, example=example())

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from .._arrays.array import Array, looking_at_numbers, namespace
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
-from .._norm.operator_norm import upper_end
-from .project import clip, closeness, nearest_inside, scaled_inside, stand_in
+from .._norm.operator_norm import upper_bound
+from .clip import circular_surrogate, clip
+from .project import nearest_inside, norm_rtol, scaled_inside
 
 METHODS = ("clip", "project", "scale")
 PROJECT_RTOL = 1e-3
@@ -63,11 +64,13 @@ def norm_of(weight: Array, geometries: list[Geometry], method: str) -> float:
     """
     stencils = [stencil_of(weight, geometry) for geometry in geometries]
     if method == "clip":
-        stencils = [stand_in(s, geometry) for s, geometry in zip(stencils, geometries)]
+        stencils = [
+            circular_surrogate(s, geometry) for s, geometry in zip(stencils, geometries)
+        ]
 
     def largest(plain: Array) -> tuple[float]:
         rough = REPORTED if method == "clip" else 0.0
-        return (max(upper_end(plain, s, rough or closeness(s)) for s in stencils),)
+        return (max(upper_bound(plain, s, rough or norm_rtol(s)) for s in stencils),)
 
     return float(looking_at_numbers(largest, weight, arrays=0, scalars=(1,))[0])
 
@@ -95,6 +98,6 @@ def _moved(
 
 
 def _nearest(weight: Array, stencil: Stencil, most: float) -> Array:
-    if upper_end(weight, stencil, closeness(stencil)) <= most:
+    if upper_bound(weight, stencil, norm_rtol(stencil)) <= most:
         return weight
-    return nearest_inside(weight, stencil, most, PROJECT_RTOL)[0]
+    return nearest_inside(weight, stencil, most, PROJECT_RTOL).weight

@@ -6,7 +6,8 @@ from typing import Any
 
 from .. import baselines
 from .._arrays.array import Array, to_numpy
-from .._bound.project import clip, project
+from .._bound.clip import clip
+from .._bound.project import project
 from .._checkpoint.files import check_target, suffix_of, write_npz
 from .._layer.layer import Layer
 from .._norm.operator_norm import operator_norm

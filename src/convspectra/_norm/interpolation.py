@@ -4,7 +4,6 @@ A polynomial of degree d is known from its values at 2 d + 1 equal steps around 
 torus: it is the sum of these values times Dirichlet kernels, which are real.
 """
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -42,12 +41,6 @@ class Nodes:
         self.kept = np.flatnonzero(np.arange(len(every)) <= self.mirror)
         self.frequencies = every[self.kept]
         self.by_axis = len(every) >= BY_AXIS and len(every) > self.parts[0]
-
-    @staticmethod
-    def count(degree: np.ndarray, *, real: bool) -> int:
-        """How many there would be."""
-        every = math.prod(2 * int(d) + 1 for d in degree)
-        return (every + 1) // 2 if real else every
 
     @property
     def terms(self) -> int:

@@ -8,18 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from .._arrays.array import Array, are_definite, is_host, like
+from .._arrays.array import Array, are_definite, like
 from .._maps.matrix_free import top_pair
 from .._maps.symbol import Taps
 from .peak import NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
 
 SMALL = 64  # the side of matrices that are decomposed in less time than Lanczos takes
-
-
-def is_one_matrix(taps: Taps) -> bool:
-    """Whether all frequencies have the same matrix, a real one, and no groups."""
-    same = not taps.shifts.any() and taps.block[0] == 1
-    return bool(same and is_host(taps.weight) and not taps.weight.imag.any())
 
 
 def of_one_matrix(taps: Taps, rtol: float) -> Peak:

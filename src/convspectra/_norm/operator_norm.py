@@ -14,6 +14,7 @@ from .._arrays.array import (
     are_definite,
     is_complex,
     is_differentiated,
+    is_host,
     is_traced,
     like,
     looking_at_numbers,
@@ -25,12 +26,13 @@ from .._arrays.array import (
 from .._base import fraction
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
-from .._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_entries, matrix_shape
+from .._maps.matrix import group_matrices, matrix_shape
 from .._maps.matrix_free import Operator, Pair, operator_of, top_pair
 from .._maps.symbol import taps_of
+from .._route import NormRoute, method_of, norm_route
 from .._text import Lower, Upper, number
 from .peak import NO_PROGRESS, TIGHT, UNIT
-from .search import norm_on_any_torus, norm_on_torus
+from .search import norm_on_torus
 from .top_vectors import (
     attained_near,
     pair_derivative,
@@ -40,7 +42,6 @@ from .top_vectors import (
 
 SUBNORMAL = float(np.finfo(np.float64).smallest_normal)
 LARGEST = float(np.finfo(np.float64).max)
-MATRIX_LIMIT = 2**33  # products to factorize the matrices that close an interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +123,21 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
     2.414 <= norm <= 2.415 (matrix)
     """
     stencil = stencil_of(weight, geometry)
-    rtol = fraction("rtol", rtol)
+    return norm_by(None, weight, stencil, fraction("rtol", rtol))
+
+
+def norm_by(
+    route: NormRoute | None, weight: Array, stencil: Stencil, rtol: float
+) -> NormBounds:
+    """The norm of a layer by this route; None stands for the one that suits it."""
 
     def ends(plain: Array) -> tuple[float, float]:
-        return bounds(plain, stencil, rtol)[1:]
+        found = norm_bounds(plain, stencil, rtol, route=route)
+        return found.lower, found.upper
 
     def ends_and_gradient(plain: Array) -> tuple[Array, float, float]:
-        derivative, lower, upper = bounds(plain, stencil, rtol)
-        return derivative(), lower, upper
+        found = norm_bounds(plain, stencil, rtol, route=route)
+        return found.derivative(), found.lower, found.upper
 
     if is_differentiated(weight):
         gradient, lower, upper = looking_at_numbers(
@@ -138,61 +146,63 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
         upper = with_gradient(upper, gradient, weight)
     else:
         lower, upper = looking_at_numbers(ends, weight, arrays=0, scalars=(-1, 1))
-    return NormBounds(
-        lower=lower,
-        upper=upper,
-        method=method_of(stencil),
-        grid=stencil.grid,
-    )
+    method = route.method if route else method_of(stencil)
+    return NormBounds(lower=lower, upper=upper, method=method, grid=stencil.grid)
 
 
-def method_of(stencil: Stencil) -> str:
-    if stencil.axes is None:
-        return "supremum"
-    if stencil.is_torus:
-        return "frequencies"
-    entries, side = matrix_entries(stencil), min(matrix_shape(stencil))
-    small = entries <= ENTRIES_LIMIT and entries * side <= MATRIX_LIMIT
-    return "matrix" if small else "embedding"
+def upper_bound(weight: Array, stencil: Stencil, rtol: float) -> float:
+    """The certified bound alone: the lower one takes longer if there are borders."""
+    return norm_bounds(weight, stencil, rtol, attain=False).upper
 
 
-def upper_end(weight: Array, stencil: Stencil, rtol: float) -> float:
-    """The certified end alone: the lower one takes longer if there are borders."""
-    return bounds(weight, stencil, rtol, attain=False)[2]
+@dataclass(frozen=True, slots=True, eq=False)
+class Bounds:
+    """Both bounds of a norm, and the derivative of the upper one by the weight."""
+
+    lower: float
+    upper: float
+    derivative: Callable[[], Array]
 
 
-def bounds(
-    weight: Array, stencil: Stencil, rtol: float, *, attain: bool = True
-) -> tuple[Callable[[], Array], float, float]:
-    """A function that gives the derivative of the upper end, and both ends.
+def norm_bounds(
+    weight: Array,
+    stencil: Stencil,
+    rtol: float,
+    *,
+    attain: bool = True,
+    route: NormRoute | None = None,
+) -> Bounds:
+    """Bounds of the norm of plain numbers, by the route that suits them if not stated.
 
-    Unless it is to be attained, the lower end may be 0.
+    Unless it is to be attained, the lower bound may be 0.
     """
     double, scale = normalized(weight)
-    derivative, lower, upper = _normalized_bounds(double, stencil, rtol, attain)
-    lower, upper = min(lower * scale, LARGEST), upper * scale
+    if route is None:
+        real, host = not is_complex(double), is_host(double)
+        route = norm_route(stencil, real=real, on_host=host)
+    if route.method == "matrix":
+        found = _by_matrix(double, operator_of(double, stencil), rtol)
+    else:
+        found = _by_torus(double, stencil, rtol, route, attain=attain)
+    lower, upper = min(found.lower * scale, LARGEST), found.upper * scale
     if 0 < upper < SUBNORMAL:  # there the product was rounded
         lower, upper = math.nextafter(lower, 0.0), math.nextafter(upper, math.inf)
     xp = namespace(weight)
-    return lambda: xp.astype(derivative(), weight.dtype), lower, upper
+    return Bounds(lower, upper, lambda: xp.astype(found.derivative(), weight.dtype))
 
 
-def _normalized_bounds(
-    weight: Array, stencil: Stencil, rtol: float, attain: bool
-) -> tuple[Callable[[], Array], float, float]:
-    method = method_of(stencil)
-    if method == "matrix":
-        return _by_matrix(weight, operator_of(weight, stencil), rtol)
+def _by_torus(
+    weight: Array, stencil: Stencil, rtol: float, route: NormRoute, *, attain: bool
+) -> Bounds:
+    """The norm of the torus that is the layer, or holds it as a block."""
     torus, factor = embedding(stencil)
     taps, real = taps_of(weight, torus), not is_complex(weight)
-    if method == "supremum":
-        peak = norm_on_any_torus(taps, real=real, rtol=rtol)
-    else:
-        peak = norm_on_torus(taps, torus.rows, real=real, rtol=rtol)
+    rows = None if torus.axes is None else torus.rows
+    peak = norm_on_torus(taps, rows, route, real=real, rtol=rtol)
     lower, upper = peak.lower, peak.upper
-    if method == "embedding" and not attain:
+    if route.method == "embedding" and not attain:
         lower = 0.0
-    elif method == "embedding":
+    elif route.method == "embedding":
         near = max(rtol, 1e-6) / 10
         pair, _ = attained_near(
             weight, stencil, taps, peak, rtol=near, most=factor * upper
@@ -200,12 +210,10 @@ def _normalized_bounds(
         lower = attained_end(pair, rounding(weight, stencil))
     if factor > 1:
         upper *= factor * (1 + 4 * UNIT)
-    return lambda: factor * peak_derivative(taps, peak, weight), lower, upper
+    return Bounds(lower, upper, lambda: factor * peak_derivative(taps, peak, weight))
 
 
-def _by_matrix(
-    weight: Array, operator: Operator, rtol: float
-) -> tuple[Callable[[], Array], float, float]:
+def _by_matrix(weight: Array, operator: Operator, rtol: float) -> Bounds:
     """Lanczos for the lower end, a factorization of the matrix for the upper one."""
     xp, stencil = namespace(weight), operator.stencil
     matrices = group_matrices(weight, stencil)
@@ -230,7 +238,7 @@ def _by_matrix(
     if upper is None:
         raise ArithmeticError(NO_PROGRESS)
     lower = attained_end(pair, absolute)
-    return lambda: pair_derivative(operator, pair, weight), lower, upper
+    return Bounds(lower, upper, lambda: pair_derivative(operator, pair, weight))
 
 
 def _by_lanczos(operator: Operator, matrices: Array, rtol: float) -> Pair:

@@ -25,14 +25,14 @@ UNIT = float(np.finfo(np.float32).eps) / 2
 CACHED, ROOM = 2**18, 2**22  # numbers that a thread had best in hand, and at most
 LEAST = 8  # frequencies for which a sum over the nodes is worth a call
 PRODUCT = 4  # factorizations that take as long as to make a matrix, about
-KNOWN = 2**28  # bytes that may be known at the nodes
 
 
 class FirstLook:
     """The matrices of `source` in single precision; see `Look`."""
 
-    def __init__(self, source: GramSource, nodes: Nodes) -> None:
+    def __init__(self, source: GramSource) -> None:
         side, self.form = source.side, _form(source.side)
+        nodes = Nodes(source.taps.degree, real=source.planes.is_real)
         self.numbers = source.groups * self.form.numbers
         self.source, self.nodes = source, nodes
         self.interpolation = Interpolation(
@@ -84,19 +84,3 @@ class FirstLook:
 
 def _form(side: int) -> Form:
     return Triangles(side) if side <= SIDE_BY_SIDE else Panels(side)
-
-
-def first_look(source: GramSource, frequencies: int) -> FirstLook | None:
-    """A first look for about so many frequencies, where it is worth it.
-
-    That is where there are more of them than G needs to be known at, and where what is
-    known there does not take much more memory than the taps.
-    """
-    if not source.host:
-        return None
-    degree, real = source.taps.degree, source.planes.is_real
-    nodes = Nodes.count(degree, real=real)
-    known = 2 * nodes * source.groups * _form(source.side).numbers * 8
-    if nodes >= frequencies or known > max(KNOWN, source.taps.weight.nbytes):
-        return None
-    return FirstLook(source, Nodes(degree, real=real))

@@ -27,44 +27,46 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._arrays.array import Array, adjoint, eigh, is_host, like
+from .._arrays.array import Array, adjoint, eigh, like
 from .._compiled.packed import Panels
 from .._maps.symbol import Taps, common_steps, frequencies_of
+from .._route import NormRoute
 from .gram_certificate import Grams, GramSource
-from .interpolation import Nodes
-from .one_matrix import is_one_matrix, of_one_matrix
+from .one_matrix import of_one_matrix
 from .peak import NO_AGREEMENT, NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
-from .screening import first_look
+from .screening import FirstLook
 from .small_matrices import SmallMatrices
 
-FEW = 4096  # frequencies that are simply all looked at
-BOXES = 10  # that a search begins with, about, per axis, degree and number of axes
 COARSE = 4  # steps per degree at most of an axis whose points are looked at one by one
 FIRST_DELTA = 0.4  # of the boxes that a search begins with
 TURN = 2**40  # parts of a turn on the continuous torus
-DECOMPOSED = 64  # the side of matrices that are decomposed if there are few
-# Looks take as long as to decompose (nodes + FIXED / side**3) * AS_LONG / side matrices
-AS_LONG, FIXED = (
-    100,
-    2**18,
-)  # and to certify that, if products are made at so many nodes
-FEW_CHANNELS = 16  # the side of those that are better decomposed in a search
 CLOSE = 0.1  # the delta of boxes that are nearly points
 CLEARLY = 1e-5  # by which an estimate in single precision is above
 FIRST = 16  # frequencies, and more if there are many, that set a level for the others
 
 
 def norm_on_torus(
-    taps: Taps, rows: tuple[int, ...], *, real: bool, rtol: float
+    taps: Taps,
+    rows: tuple[int, ...] | None,
+    route: NormRoute,
+    *,
+    real: bool,
+    rtol: float,
 ) -> Peak:
-    """The largest norm over the frequencies of a grid with these rows."""
-    if is_one_matrix(taps):
+    """The largest norm over the frequencies of a grid with these rows.
+
+    Without rows the supremum over all the frequencies there are.
+    """
+    if route.algorithm == "one matrix":
         return of_one_matrix(taps, rtol)
     slow, common = _slower(taps)
-    shared = np.gcd(common, rows)
-    peak = _norm_on_torus(slow, rows // shared, real=real, rtol=rtol)
+    shared = np.gcd(common, rows) if rows else np.ones_like(common)
+    grid = rows // shared if rows else np.full_like(common, TURN)
+    peak = _norm_on_torus(slow, grid, route, real=real, rtol=rtol)
     if (common == 1).all():
         return peak
+    if rows is None:
+        return replace(peak, turns=peak.turns / common)
     # Frequency f of the layer is number f * common / shared of the slower one.
     turns = [
         round(turn * (n // g)) * pow(int(c // g), -1, int(n // g)) % (n // g) / n
@@ -73,30 +75,20 @@ def norm_on_torus(
     return replace(peak, turns=np.array(turns))
 
 
-def _norm_on_torus(taps: Taps, rows: np.ndarray, *, real: bool, rtol: float) -> Peak:
+def _norm_on_torus(
+    taps: Taps, rows: np.ndarray, route: NormRoute, *, real: bool, rtol: float
+) -> Peak:
     parts = np.where(taps.degree > 0, rows, 1)
-    boxes = math.prod(max(1, BOXES * len(parts) * int(d)) for d in taps.degree)
-    if math.prod(map(int, parts)) <= max(FEW, boxes):
-        points = frequencies_of(taps.pattern, tuple(map(int, parts)), real=real).points
-        nodes = Nodes.count(taps.degree, real=real)
-        if is_host(taps.weight) and are_few(len(points), nodes, _side(taps)):
-            return _by_values(taps, points, parts)
-        boxes = np.concatenate([points, np.ones_like(points)], axis=1)
-        return _Search(taps, parts, boxes, tight(rtol)).run()
-    half_step = np.pi / 2 * float(np.sum(taps.degree / parts, where=_fine(taps, parts)))
-    boxes, small = _first_boxes(taps, parts, real=real), _are_small(taps)
-    return _Search(taps, parts, boxes, rtol, half_step, by_values=small).run()
-
-
-def norm_on_any_torus(taps: Taps, *, real: bool, rtol: float) -> Peak:
-    """The supremum of the norm over all the frequencies there are."""
-    if is_one_matrix(taps):
-        return of_one_matrix(taps, rtol)
-    slow, common = _slower(taps)
-    parts = np.where(slow.degree > 0, TURN, 1)
-    boxes, small = _first_boxes(slow, parts, real=real), _are_small(slow)
-    peak = _Search(slow, parts, boxes, rtol, by_values=small).run()
-    return replace(peak, turns=peak.turns / common)
+    if route.algorithm in ("search", "search by values"):
+        boxes = _first_boxes(taps, parts, real=real)
+        half_step = np.pi / 2 * taps.degree / parts  # nothing where all are searched
+        half_step = float(np.sum(half_step, where=_fine(taps, parts) & (parts < TURN)))
+        return _Search(taps, parts, boxes, route, rtol, half_step).run()
+    points = frequencies_of(taps.pattern, tuple(map(int, parts)), real=real).points
+    if route.algorithm == "values":
+        return _by_values(taps, points, parts)
+    boxes = np.concatenate([points, np.ones_like(points)], axis=1)
+    return _Search(taps, parts, boxes, route, tight(rtol)).run()
 
 
 def _slower(taps: Taps) -> tuple[Taps, np.ndarray]:
@@ -109,22 +101,6 @@ def _slower(taps: Taps) -> tuple[Taps, np.ndarray]:
         return taps, common
     pattern = replace(taps.pattern, shifts=taps.shifts // common)
     return replace(taps, pattern=pattern), common
-
-
-def are_few(frequencies: int, nodes: int, side: int) -> bool:
-    """Whether to decompose and certify all matrices takes less time than looks."""
-    looks = (nodes + FIXED / side**3) * AS_LONG / side
-    return side <= DECOMPOSED and frequencies < looks
-
-
-def _are_small(taps: Taps) -> bool:
-    """Whether a search over boxes had best begin with values."""
-    return is_host(taps.weight) and _side(taps) <= FEW_CHANNELS
-
-
-def _side(taps: Taps) -> int:
-    """Of the Gram matrices."""
-    return min(taps.block[1], taps.columns)
 
 
 def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
@@ -152,7 +128,7 @@ def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
 class _Search:
     """A branch and bound over boxes of frequencies: rows of lows, then sizes.
 
-    Searching `by_values` takes the norms at all centers from a decomposition. These set
+    Searching "by values" takes the norms at all centers from a decomposition. These set
     the level, and say what is below it; Cholesky factors decide whether that is so.
     """
 
@@ -161,18 +137,16 @@ class _Search:
         taps: Taps,
         parts: np.ndarray,
         boxes: np.ndarray,
+        route: NormRoute,
         rtol: float,
         half_step: float = 0.0,
-        *,
-        by_values: bool = False,
     ) -> None:
         self.taps, self.parts, self.boxes = taps, parts, boxes
         self.half_step = half_step
         self.groups, out, _ = taps.block
-        self.by_values = by_values
-        self.grams, self.first_look = GramSource(taps), None
-        if not by_values:
-            self.first_look = first_look(self.grams, len(boxes))
+        self.by_values = route.algorithm == "search by values"
+        self.grams = GramSource(taps)
+        self.first_look = FirstLook(self.grams) if route.is_screened else None
         self.relative, self.absolute = rounding(taps, UNIT)
         self.slack = max(0.75 * rtol, 4 * self.relative)
         self.lower, self.level = 0.0, self.absolute

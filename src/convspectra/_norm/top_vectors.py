@@ -9,6 +9,7 @@ from .._arrays.array import (
     Array,
     conj,
     is_complex,
+    is_host,
     length,
     like,
     namespace,
@@ -24,6 +25,7 @@ from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
 from .._maps.matrix_free import Operator, Pair, operator_of, top_pair
 from .._maps.symbol import Taps, fold_back, phase_factors, taps_of, to_kernel
+from .._route import torus_route
 from .peak import Peak
 from .search import norm_on_torus
 
@@ -65,7 +67,9 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
 
     def found(double: Array) -> tuple[Pair, int]:
         taps, real = taps_of(double, torus), not is_complex(double)
-        peak = norm_on_torus(taps, torus.rows, real=real, rtol=rtol)
+        host = is_host(double)
+        route = torus_route("frequencies", torus, real=real, on_host=host)
+        peak = norm_on_torus(taps, torus.rows, route, real=real, rtol=rtol)
         if not stencil.is_torus:
             most = factor * peak.upper
             return attained_near(double, stencil, taps, peak, rtol=rtol, most=most)

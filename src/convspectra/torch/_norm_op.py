@@ -9,7 +9,7 @@ import torch
 from .._arrays.array import looking_at_numbers
 from .._layer.geometry import Geometry
 from .._layer.stencil import stencil_of
-from .._norm.operator_norm import bounds
+from .._norm.operator_norm import norm_bounds
 
 RTOL = 1e-4
 
@@ -32,8 +32,8 @@ def _norm(weight: torch.Tensor, geometry: str) -> tuple[torch.Tensor, torch.Tens
     stencil = stencil_of(weight, Geometry(**_tuples(json.loads(geometry))))
 
     def numbers(plain: Any) -> tuple[Any, float]:
-        derivative, _, upper = bounds(plain, stencil, RTOL, attain=False)
-        return derivative(), upper
+        found = norm_bounds(plain, stencil, RTOL, attain=False)
+        return found.derivative(), found.upper
 
     gradient, upper = looking_at_numbers(numbers, weight, arrays=1, scalars=(1,))
     return upper, gradient.contiguous()

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from .._bound.project import stand_in
+from .._bound.clip import circular_surrogate
 from .._layer.geometry import Geometry
 from .._layer.stencil import stencil_of
 from .._spectrum import singular_values
@@ -86,7 +86,7 @@ def _torus(weight: torch.Tensor, geometry: Geometry) -> Geometry:
     stencil = stencil_of(weight, geometry)
     if stencil.is_torus:
         return geometry
-    torus = stand_in(stencil, geometry)
+    torus = circular_surrogate(stencil, geometry)
     grid = torus.rows if geometry.transposed else torus.columns
     return replace(
         geometry, grid=grid, padding="same", boundary="circular", output_padding=0

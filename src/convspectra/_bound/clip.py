@@ -1,0 +1,215 @@
+"""The paper's clip-and-crop: singular values into a range, taps back to the kernel."""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from .._arrays.array import (
+    Array,
+    adjoint,
+    are_definite,
+    eigh,
+    is_host,
+    like,
+    looking_at_numbers,
+    namespace,
+    normalized,
+    to_double,
+    widen,
+)
+from .._arrays.threads import spread
+from .._base import positive, size
+from .._layer.geometry import Axis, Geometry
+from .._layer.stencil import Stencil, embedding, stencil_of
+from .._maps.symbol import PlanarTaps, block_size
+from .._route import COMPILED_CLIP_COUNT, clip_is_compiled
+from .blocks import TorusBlocks, torus_blocks
+
+VECTOR_BYTES = 64
+# The side from which on a vector that is nearly empty takes longer than LAPACK.
+PARTIAL_VECTOR_SIDE = 64
+BEYOND = 2.0**60  # more than the norm of any kernel with entries near 1
+# Rows per degree of the symbol, of the torus that stands for all grids at once.
+SUPREMUM_ROWS = 24
+
+
+def clip(
+    weight: Array,
+    geometry: Geometry,
+    max_norm: float,
+    rounds: int = 1,
+    *,
+    min_norm: float = 0.0,
+) -> Array:
+    """Clip the singular values into [min_norm, max_norm], then crop to the kernel.
+
+    The paper's clip-and-crop. Cropping moves the values again, so that the result is
+    usually *outside* the bounds, after one round by some 20 percent; more rounds
+    alternate the two and come closer. `project` ends inside.
+
+    Parameters
+    ----------
+    weight : array, shape (out, in / groups, *kernel)
+        (in, out / groups, *kernel) for a transposed layer.
+    geometry : Geometry
+        With another boundary than circular, its `torus()` is clipped, as in the paper.
+    max_norm : float
+    rounds : int
+    min_norm : float
+        At most `max_norm`. Equal to it, all values are drawn to one number: with 1,
+        the layer is drawn to one that keeps every length (Parseval).
+
+    Returns
+    -------
+    array
+        Shaped and typed like `weight`, cut off from automatic differentiation.
+    """
+    stencil = stencil_of(weight, geometry)
+    max_norm, min_norm = positive("max_norm", max_norm), float(min_norm)
+    if not 0 <= min_norm <= max_norm:
+        raise ValueError(
+            "`min_norm` must be between 0 and `max_norm`, got "
+            f"{min_norm!r} with max_norm {max_norm!r}."
+        )
+    rounds = size("rounds", rounds, least=1)
+    torus = circular_surrogate(stencil, geometry)
+
+    def clipped(plain: Array) -> tuple[Array]:
+        xp, (double, scale) = namespace(plain), normalized(plain)
+        if min_norm > scale:  # which the values are raised to: that is the size to take
+            double, scale = double * (scale / min_norm), min_norm
+        near_one = xp.astype(double, widen(plain).dtype)
+        blocks = torus_blocks(near_one, torus)
+        kernel, most = blocks.start, min(max_norm / scale, BEYOND)
+        for _ in range(rounds):
+            kernel = _clip_once(blocks, kernel, min_norm / scale, most)
+        clipped = to_double(blocks.kernel(kernel, near_one)) * scale
+        return (xp.astype(clipped, plain.dtype),)
+
+    return looking_at_numbers(clipped, weight, arrays=1)[0]
+
+
+def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) -> Array:
+    change, first = 0.0, 0
+    numbers = np.arange(len(blocks.weights))
+    excess = partial(_excess, most=most)
+    if least:
+        excess = partial(_out_of_range, least=least, most=most)
+    if clip_is_compiled(
+        len(numbers) * blocks.taps.block[0],
+        min(blocks.shape),
+        real=blocks.real,
+        on_host=is_host(kernel),
+        raises=least > 0,
+    ):
+        first = _in_whole_vectors(blocks, kernel.real.itemsize)
+        is_real = ~blocks.phase.imag.any(axis=1)
+        numbers = np.argsort(is_real, kind="stable")  # faster by themselves: last
+    if first:
+        change = change + _excess_of_many(blocks, kernel, most, numbers[:first])
+    for part in blocks.parts(numbers[first:]):
+        change = change + blocks.fold(_of_each(excess, blocks.of(kernel, part)), part)
+    return kernel - change * like(kernel, 1 / blocks.merged)[:, None]
+
+
+def _in_whole_vectors(blocks: TorusBlocks, itemsize: int) -> int:
+    """How many of the frequencies are soft-thresholded by our own routine.
+
+    A last vector that would be nearly empty is not worth it if matrices are large.
+    """
+    count, groups, side = len(blocks.weights), blocks.taps.block[0], min(blocks.shape)
+    left = count % (VECTOR_BYTES // itemsize)
+    large = groups == 1 and side > PARTIAL_VECTOR_SIDE
+    return count - left if large and left < COMPILED_CLIP_COUNT else count
+
+
+def _excess_of_many(
+    blocks: TorusBlocks, kernel: np.ndarray, most: float, numbers: np.ndarray
+) -> np.ndarray:
+    """What exceeds `most` at these frequencies, folded back: in lanes of vectors."""
+    from .._compiled.soft_threshold import excess
+
+    planar = PlanarTaps(replace(blocks.taps, weight=kernel))
+    bound = planar.dtype.type(most)
+    size = block_size(math.prod(blocks.shape) * blocks.taps.block[0])
+    found: dict[int, np.ndarray] = {}
+
+    def some(start: int, stop: int) -> None:
+        for first in range(start, stop, size):
+            part = numbers[first : min(first + size, stop)]
+            re, im = planar.symbol(blocks.phase[part][:, planar.columns], 1)
+            tall = re.shape[0] >= re.shape[1]
+            if not tall:
+                re, im = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (re, im))
+            excess(re, im, bound, 0, re.shape[2])
+            if not tall:
+                re, im = re.swapaxes(0, 1), im.swapaxes(0, 1)
+            weighted = blocks.phase[part] * blocks.weights[part, None]
+            found[first] = planar.fold_back(re, im, weighted)
+
+    spread(some, len(numbers), least=size)
+    parts = [found[first] for first in sorted(found)]  # in an order of its own
+    return functools.reduce(np.add, parts)
+
+
+def _of_each(excess: Callable[[Array], Array], y: Array) -> Array:
+    """`excess` of the matrices (frequencies, groups, out, columns)."""
+    if not is_host(y):
+        return excess(y)
+    found = np.empty_like(y)
+
+    def some(start: int, stop: int) -> None:
+        for i in range(start, stop):
+            found[i] = excess(y[i] if y[i].imag.any() else y[i].real)
+
+    spread(some, len(y))
+    return found
+
+
+def _excess(y: Array, most: float) -> Array:
+    """What exceeds `most`, by the Hermitian eigenproblem of the short side."""
+    xp = namespace(y)
+    if y.shape[-1] > y.shape[-2]:
+        return adjoint(_excess(adjoint(y), most))
+    gram = xp.matmul(adjoint(y), y)
+    eye = like(gram, np.eye(gram.shape[-1]))
+    if are_definite(most * most * eye - gram).all():
+        return 0 * y
+    squares, v = eigh(gram)
+    s = xp.sqrt(xp.clip(squares, min=float(xp.finfo(squares.dtype).smallest_normal)))
+    # Vectors of values that nowhere exceed it are left out.
+    first = int(xp.min(xp.sum(xp.astype(s <= most, xp.int64), axis=-1)))
+    s, v = s[..., first:], v[..., :, first:]
+    turned = xp.matmul(y, v) * xp.clip(1 - most / s, min=0.0)[..., None, :]
+    return xp.matmul(turned, adjoint(v))
+
+
+def _out_of_range(y: Array, least: float, most: float) -> Array:
+    xp = namespace(y)
+    u, s, vh = xp.linalg.svd(y, full_matrices=False)
+    change = s - xp.clip(s, min=least, max=most)
+    return xp.matmul(u * change[..., None, :], vh)
+
+
+def circular_surrogate(stencil: Stencil, geometry: Geometry) -> Stencil:
+    """The torus on which a layer is clipped."""
+    if stencil.is_torus:
+        return stencil
+    if stencil.axes is None:
+        return with_rows(embedding(stencil)[0])
+    axes = geometry.torus(stencil.kernel).meet(stencil.kernel)
+    return replace(stencil, axes=axes, boundary="circular")
+
+
+def with_rows(torus: Stencil) -> Stencil:
+    """A grid for a torus that stands for all of them: finer than the symbol varies."""
+    if torus.axes is not None:
+        return torus
+    degrees = [(reach - 1) // s for reach, s in zip(torus.reach, torus.stride)]
+    rows = [SUPREMUM_ROWS * max(degree, 1) for degree in degrees]
+    axes = tuple(Axis(m * s, m, 0) for m, s in zip(rows, torus.stride))
+    return replace(torus, axes=axes)
