@@ -13,6 +13,7 @@ from real_data import real_data
 
 from convspectra import Geometry
 from convspectra._cli.main import main
+from convspectra._report import from_file
 
 NETS = [  # a file, its options, and its convolutions
     ("ultraface_RFB-320.onnx", ["--key", "base_net.[0-7].*"], 25),
@@ -134,10 +135,23 @@ def test_a_bad_kernel_is_skipped_and_the_others_go_on(capsys, model):
     assert "must be finite" in reasons["nan"]
 
 
+def test_a_file_is_read_once_for_table_page_and_figures(here, model, monkeypatch):
+    read, files = from_file.read_network, []
+
+    def watched(path, **options):
+        files.append(path.name)
+        return read(path, **options)
+
+    monkeypatch.setattr(from_file, "read_network", watched)
+    assert main(["report", "model.safetensors", "--grid", "8"]) == 0
+    assert (here / "convspectra-report" / "loudest.png").exists()
+    assert files == ["model.safetensors"]
+
+
 def test_a_file_of_bad_kernels_alone_could_not_be_looked_at(capsys, here):
     np.savez("nan.npz", a=np.full((1, 1, 3), np.nan), b=np.full((1, 1, 3), np.nan))
     _, err = said(capsys, "report", "nan.npz", "--grid", 4, code=2)
-    assert "nan.npz: 'a': `weight` must be finite" in err
+    assert "the first error was: 'a': `weight` must be finite" in err
     assert [path.name for path in here.iterdir()] == ["nan.npz"]
 
 

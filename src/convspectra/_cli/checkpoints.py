@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .._report.from_file import Options, examined
+from .._report.from_file import Options, document_on
 from .._report.many import Outcome, each_checkpoint, natural_key, shard, trajectories
 from .._text import Upper
 from .figures import new_figure, plotting, save
@@ -27,7 +27,7 @@ def checkpoints(args: argparse.Namespace, folder: Path) -> int:
     with counted(len(paths), "report") as advance:
         outcomes = each_checkpoint(
             paths,
-            partial(examined, options=options),
+            partial(document_on, options=options),
             folder / "results",
             key=_key(options),
             jobs=args.jobs,

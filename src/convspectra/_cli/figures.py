@@ -5,22 +5,20 @@ from typing import Any
 
 from .._base import replacing
 from .._norm.top_vectors import top_vectors
-from .._report.from_file import Options, kernels_of
-from .._report.spectra import LayerSpectrum, Report
+from .._report.from_file import FileReport
+from .._report.spectra import Report
 from .render import say
 
 PANELS = ({"ratio": False}, {"ratio": True}, {"ratio": True, "normalized": True})
 
 
-def save_figures(
-    report: Report, path: Path, options: Options, folder: Path, suffix: str
-) -> list[str]:
+def save_figures(about: FileReport, folder: Path, suffix: str) -> list[str]:
     """Draw all spectra, and the loudest layer, where matplotlib is installed.
 
     Returns the names of what was written.
     """
     plot = plotting()
-    with_values = [layer for layer in report.layers if layer.values is not None]
+    with_values = [layer for layer in about.report.layers if layer.values is not None]
     if plot is None or not with_values:
         return []
     figure = new_figure(15, 4.8)
@@ -38,16 +36,11 @@ def save_figures(
     figure = new_figure(12, 5)
     left, right = figure.subplots(1, 2)
     plot.draw_heat_map(loudest, left)
-    plot.draw_witness(_witness(loudest, path, options), right)
+    layer = about.layer(loudest.name)
+    top = top_vectors(layer.weight, layer.geometry, rtol=1e-3)
+    plot.draw_witness(top.input, right)
     save(figure, folder / f"loudest.{suffix}")
     return [f"spectra.{suffix}", f"loudest.{suffix}"]
-
-
-def _witness(loudest: LayerSpectrum, path: Path, options: Options) -> Any:
-    _, placed, _ = kernels_of(path, options)
-    (one,) = (x for x in placed if x.kernel.name == loudest.name)
-    layer = one.layer(fold=options.fold)
-    return top_vectors(layer.weight, layer.geometry, rtol=1e-3).input
 
 
 def plotting() -> Any:

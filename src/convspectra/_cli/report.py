@@ -7,7 +7,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from .._report.document import document_of
-from .._report.from_file import Options, examine
+from .._report.from_file import Options, report_on
 from .._report.spectra import COLUMNS, summary_lines
 from .._text import tree
 from .checkpoints import checkpoints
@@ -41,7 +41,8 @@ def _one(args: argparse.Namespace, path: Path, options: Options) -> int:
     folder = _folder(args)
     if folder is not None:
         check_folder(folder)
-    found, notes = examine(path, options, partial(progress, label="report"))
+    about = report_on(path, options, partial(progress, label="report"))
+    found, notes = about.report, about.notes
     document = document_of(found, path.name, notes)
     if args.json:
         as_json(document)
@@ -56,7 +57,7 @@ def _one(args: argparse.Namespace, path: Path, options: Options) -> int:
     if folder is not None:
         make_folder(folder)
         written = write_page(document, folder)
-        written += save_figures(found, path, options, folder, args.figures)
+        written += save_figures(about, folder, args.figures)
         say(f"in {folder}: {', '.join(written)}.")
     return 0
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._arrays.array import Array, check_weight
+from .._base import cached
 from .boundary import boundary_of
 from .geometry import Axis, Geometry, per_axis
 
@@ -87,7 +88,12 @@ def stencil_of(weight: Array, geometry: Geometry) -> Stencil:
             "by `Geometry(grid=...)`."
         )
     check_weight(weight)
-    shape = tuple(weight.shape)
+    return resolve(tuple(weight.shape), geometry)
+
+
+@cached(maxsize=256)
+def resolve(shape: tuple[int, ...], geometry: Geometry) -> Stencil:
+    """Join the shape of a weight and a geometry; while a network trains, once."""
     if len(shape) < 3:
         raise ValueError(
             "`weight` must have the axes (out, in / groups, *kernel), got shape "

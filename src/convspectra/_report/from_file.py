@@ -7,6 +7,7 @@ from typing import Any
 
 from .._checkpoint import Network, read_network
 from .._checkpoint.select import Placed, Table, check_table, choose, place
+from .._layer.layer import Layer
 from .document import document_of
 from .spectra import LayerSpectrum, Report, layer_spectrum
 
@@ -58,10 +59,17 @@ def kernels_of(
     return network, placed, skipped | misfits
 
 
-def examine(
-    path: Path, options: Options, watch: Watch = iter
-) -> tuple[Report, list[str]]:
-    """Report on every kernel of a file, and say what a reader must know of it.
+@dataclass(frozen=True, slots=True, eq=False)
+class FileReport:
+    """A report on a file, what a reader must know of it, and its layers at hand."""
+
+    report: Report
+    notes: list[str]
+    layer: Callable[[str], Layer]  # by name, its numbers read again
+
+
+def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
+    """Report on every kernel of a file.
 
     A kernel that cannot be looked at is skipped with the reason; that none can is an
     error. `watch` is shown the kernels, and passes them on one by one.
@@ -76,9 +84,17 @@ def examine(
             skipped[one.kernel.name] = f"{error}".rstrip(".")
     if not found:
         name = placed[0].kernel.name
-        raise ValueError(f"{name!a}: {skipped[name]}. No other kernel is any better.")
+        raise ValueError(
+            f"No kernel of this file could be analysed; the first error was: {name!a}: "
+            f"{skipped[name]}."
+        )
     report = Report(tuple(found), skipped)
-    return report, [*report.notes(), *assumptions(placed)]
+    by_name = {one.kernel.name: one for one in placed}
+    return FileReport(
+        report=report,
+        notes=[*report.notes(), *assumptions(placed)],
+        layer=lambda name: by_name[name].layer(fold=options.fold),
+    )
 
 
 def assumptions(placed: list[Placed]) -> list[str]:
@@ -86,7 +102,7 @@ def assumptions(placed: list[Placed]) -> list[str]:
     return [ASSUMED] if any(one.assumed for one in placed) else []
 
 
-def examined(path: Path, options: Options) -> dict[str, Any]:
-    """As `examine`, as a document: what a worker sends back."""
-    report, notes = examine(path, options)
-    return document_of(report, path.name, notes)
+def document_on(path: Path, options: Options) -> dict[str, Any]:
+    """As `report_on`, as a document: what a worker sends back."""
+    found = report_on(path, options)
+    return document_of(found.report, path.name, found.notes)
