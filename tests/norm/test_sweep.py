@@ -10,6 +10,7 @@ import convspectra._bound.project
 import convspectra._norm.operator_norm
 import convspectra._norm.search
 from convspectra import Geometry, dense_matrix, operator_norm, project, singular_values
+from convspectra._layer.boundary import BOUNDARIES
 
 BLOCKS, EACH = 40, 100
 ENTRIES = 200_000  # of the largest dense matrix that is drawn
@@ -36,9 +37,7 @@ def draw(rng):
             dilation=tuple(int(d) for d in rng.integers(1, 4, axes)),
             groups=groups,
             padding=padding,
-            boundary=str(
-                rng.choice(["circular", "circular", "zeros", "reflect", "replicate"])
-            ),
+            boundary=str(rng.choice(["circular", *BOUNDARIES])),
             transposed=transposed,
             output_padding=extra if transposed and padding != "same" else 0,
         )
