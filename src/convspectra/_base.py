@@ -1,4 +1,7 @@
-"""What every room stands on: arguments, extras, caches, files written whole."""
+"""Is this argument valid, is this extra installed, is this file written whole?
+
+What every room stands on.
+"""
 
 import functools
 import importlib

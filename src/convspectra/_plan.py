@@ -1,4 +1,4 @@
-"""What the jobs on a layer will cost, before they are run."""
+"""What will a job on a layer cost, before it is run?"""
 
 import math
 import time

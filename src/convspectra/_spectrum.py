@@ -1,4 +1,4 @@
-"""Every singular value of a layer, and what is read off them."""
+"""What are all the singular values of a layer, and what is read off them?"""
 
 from dataclasses import dataclass, replace
 from typing import Any

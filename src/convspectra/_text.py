@@ -1,4 +1,4 @@
-"""Numbers and names as tables of plain text show them."""
+"""How do plain text and tables show numbers and names?"""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -30,14 +30,14 @@ class Untried:
     ],
 )
 def test_a_library_that_was_never_tried_is_refused_by_name(function):
-    message = r"a NumPy, torch or JAX array, got elsewhere\.Untried\. Convert it first"
+    message = r"a NumPy, .* array, got elsewhere\.Untried\. Convert it first"
     with pytest.raises(TypeError, match=message):
         function(Untried(), Geometry(4))
 
 
 def test_dask_is_refused_by_name():
     weight = library("dask.array").ones((2, 2, 3))
-    with pytest.raises(TypeError, match=r"torch or JAX array, got dask\.Array\. Conv"):
+    with pytest.raises(TypeError, match=r"a NumPy, .* array, got dask\.Array\. Conv"):
         operator_norm(weight, Geometry(4))
 
 

@@ -17,6 +17,7 @@ from convspectra import (
     singular_values,
 )
 from convspectra._bound.enforce import within
+from convspectra._layer.boundary import BOUNDARIES
 from convspectra._layer.stencil import stencil_of
 from convspectra._route import projects_by_matrix
 
@@ -212,7 +213,7 @@ def test_low_precision_comes_back_inside_in_its_own_dtype(dtype, torch, rng):
         assert norm_by_matrix(found.double().numpy(), geometry) >= 1.9
 
 
-@pytest.mark.parametrize("boundary", ["circular", "zeros", "replicate"])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_projection_for_every_grid_holds_on_each(boundary, stride, rng):
     weight = rng.standard_normal((3, 2, 3, 3))

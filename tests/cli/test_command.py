@@ -17,8 +17,9 @@ from oracles import norm_by_matrix, tolerance, values_by_matrix
 
 import convspectra._cli.render
 from convspectra import Geometry, clip, dense_matrix, project
-from convspectra._checkpoint import FORMATS, Format, read_network
+from convspectra._checkpoint import FORMATS, Format, read_network, suffixes
 from convspectra._cli.main import main, run
+from convspectra._layer.boundary import BOUNDARIES
 from convspectra.baselines import fantastic_four
 
 BOUND = ["--grid", "4", "--max-norm", "1"]
@@ -70,7 +71,7 @@ def refuse(capsys, *argv):
 # Numbers
 
 
-@pytest.mark.parametrize("boundary", ["circular", "zeros", "reflect", "replicate"])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_norm_is_that_of_the_matrix_where_the_kernel_exceeds_the_grid(
     capsys, rng, boundary
 ):
@@ -413,7 +414,7 @@ BAD_OPTIONS = {
     "norm missing.npy": "missing.npy: No such file or directory.",
     "norm k.npy/k.npy": "Not a directory.",
     "norm dir.npy": "must come from a regular file",
-    "norm model.txt": "must be in a file that ends in .npy, .npz, .safetensors, .onnx",
+    "norm model.txt": f"must be in a file that ends in {suffixes()}, got .txt",
     "report model.txt": "model.txt: A network must be in a file that ends in",
     "report k.npy --shard 3/2": "must be like 3/16, the third of sixteen, got '3/2'",
     "report k.npy -o k.npy": "must be a folder that can be written, got 'k.npy'",

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from convspectra import Geometry, Layer, dense_matrix, operator_norm, singular_values
+from convspectra._layer.boundary import BOUNDARIES
 
 
 def test_one_number_stands_for_every_axis():
@@ -121,7 +122,7 @@ def test_a_geometry_stays_as_it_is_and_can_be_copied():
         (
             {"grid": 4, "boundary": "wrap"},
             ValueError,
-            "one of circular, zeros, reflect, replicate, got 'wrap'",
+            f"one of {', '.join(BOUNDARIES)}, got 'wrap'",
         ),
         ({"grid": 4, "transposed": 1}, TypeError, "must be True or False, got 1"),
         (
@@ -159,8 +160,8 @@ def test_methods_that_need_a_grid_or_a_kernel_say_so():
 @pytest.mark.parametrize(
     ("weight", "error", "message"),
     [
-        ([[[1.0]]], TypeError, "must be a NumPy, torch or JAX array, got list"),
-        ("kernel", TypeError, "must be a NumPy, torch or JAX array, got str"),
+        ([[[1.0]]], TypeError, "must be a NumPy, .* array, got list"),
+        ("kernel", TypeError, "must be a NumPy, .* array, got str"),
         (np.ones((2, 2, 3), int), TypeError, "must be floating point .* got int64"),
         (np.ones((2, 2, 3), bool), TypeError, "must be floating point .* got bool"),
         (np.full((2, 2, 3), "a"), TypeError, "must be floating point"),
@@ -212,7 +213,5 @@ def test_a_layer_is_checked_at_birth():
         Layer("conv", np.full((1, 1, 3), np.nan), Geometry(4))
     with pytest.raises(TypeError, match="`name` must be a string, got 3"):
         Layer(3, np.ones((1, 1, 3)), Geometry(4))
-    with pytest.raises(
-        TypeError, match="must be a NumPy, torch or JAX array, got list"
-    ):
+    with pytest.raises(TypeError, match=r"must be a NumPy, .* array, got list"):
         Layer.from_hwio("conv", [1.0], Geometry(4))

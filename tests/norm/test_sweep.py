@@ -8,6 +8,7 @@ from oracles import descending, tolerance, values_by_matrix
 from routes import norm_along
 
 from convspectra import Geometry, dense_matrix, operator_norm, project, singular_values
+from convspectra._layer.boundary import BOUNDARIES
 
 BLOCKS, EACH = 40, 100
 ROUTES = (
@@ -42,9 +43,7 @@ def draw(rng):
             dilation=tuple(int(d) for d in rng.integers(1, 4, axes)),
             groups=groups,
             padding=padding,
-            boundary=str(
-                rng.choice(["circular", "circular", "zeros", "reflect", "replicate"])
-            ),
+            boundary=str(rng.choice(["circular", *BOUNDARIES])),
             transposed=transposed,
             output_padding=extra if transposed and padding != "same" else 0,
         )

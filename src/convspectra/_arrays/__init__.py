@@ -1,0 +1,1 @@
+"""Which library does an array belong to, and how many threads may work on it?"""

@@ -1,0 +1,1 @@
+"""Which kernel near this one has a norm within a bound?"""

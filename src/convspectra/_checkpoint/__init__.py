@@ -1,4 +1,7 @@
-"""Networks in files: each format has a reader, and none needs a framework's graph."""
+"""Which kernels are in a file, and what does it say about their layers?
+
+Each format has a reader, and none needs a framework's graph.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""What the commands do; `cli` chooses one and turns failures into exit codes."""
+"""What does the command `convspectra` take, do and print?"""

@@ -1,0 +1,1 @@
+"""Which loops are compiled, and how do their matrices lie in memory?"""

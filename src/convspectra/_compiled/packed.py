@@ -60,7 +60,7 @@ class Form(Protocol):
 
 
 class Panels:
-    """Matrices as `_lane_panels` has them: (count, numbers)."""
+    """Matrices as `cholesky_panels` has them: (count, numbers)."""
 
     axis = 0
 
@@ -146,7 +146,7 @@ class Panels:
 
 
 class Triangles:
-    """Matrices as `_lane_triangles` has them: (numbers, count)."""
+    """Matrices as `cholesky_batched` has them: (numbers, count)."""
 
     axis = 1
 

@@ -3,7 +3,7 @@
 With Y = U S V^H the excess is U max(S - c, 0) V^H = Y V h(S) V^H, where h(s) =
 max(1 - c / s, 0), so it takes the right singular vectors of the values above c only:
 
-1. reflections take Y or Y^H Y to a real bidiagonal matrix (see `_lane_reduce`); they
+1. reflections take Y or Y^H Y to a real bidiagonal matrix (see `bidiagonal`); they
    give V = V1 D X, where V1 are the reflections from the right, D phases and X the
    right singular vectors of that matrix;
 2. `diagonalize` it by implicit QR with shifts, recording its rotations;
@@ -17,7 +17,7 @@ less than 64 in every lane, even with the Frobenius norm of Y^H Y for |Y|^2. Not
 this choice depends on the other lanes.
 
 Every operation works on a vector of W matrices side by side, one per lane (16 in single
-precision, 8 in double), as `_lane_reduce` has them. Rows are padded with zeros to a
+precision, 8 in double), as `bidiagonal` has them. Rows are padded with zeros to a
 multiple of four entries, one of them at least, and there is a row of zeros below Y,
 because loops are unrolled by four columns or two rows. The lanes never mix. They
 share the loops of step 2, each with a block of its own until all have converged.

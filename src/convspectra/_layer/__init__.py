@@ -1,0 +1,1 @@
+"""What is stated about a layer, and what does it read?"""

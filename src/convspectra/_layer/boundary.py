@@ -66,6 +66,6 @@ def boundary_of(name: str) -> Boundary:
     if name not in _BY_NAME:
         raise ValueError(
             f"A boundary must be one of {', '.join(_BY_NAME)}, got {name!r}, of which "
-            "nothing is known. State in `_boundary.py` what it reads."
+            "nothing is known. State in `_layer/boundary.py` what it reads."
         )
     return _BY_NAME[name]

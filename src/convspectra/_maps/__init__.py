@@ -1,0 +1,1 @@
+"""What does a layer do to its input: by frequency, as a matrix, or without one?"""

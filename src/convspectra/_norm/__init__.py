@@ -1,0 +1,1 @@
+"""Between which bounds does the norm of a layer lie, rounding included?"""

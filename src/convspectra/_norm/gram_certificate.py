@@ -2,7 +2,7 @@
 
 G(f) is H(f) H(f)^H, or the transpose of H(f)^H H(f) where that is smaller. On the CPU
 there are two looks at them, an exact one, and before it a first look wherever that is
-cheaper: see `_first_look`. On a GPU all are one batch for the library.
+cheaper: see `screening`. On a GPU all are one batch for the library.
 """
 
 import functools

@@ -108,8 +108,8 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
         - "embedding": other layers. The upper end is that of a circular layer which
           holds this one as a block; the lower end is attained on the layer itself.
         - "supremum": grid None. With zero padding or a circular boundary the ends meet
-          to `rtol`; with reflect and replicate the upper end is that times what the
-          padding can add on the smallest grid.
+          to `rtol`; with any other the upper end is that times what the padding
+          can add on the smallest grid.
 
         A norm below what rounding leaves of the kernel, some 1e-14 of it, is bounded
         by that. The ends are double-precision scalars of the array's library (single

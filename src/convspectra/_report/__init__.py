@@ -1,0 +1,1 @@
+"""What do the layers of a network do, side by side?"""
