@@ -11,9 +11,10 @@ from convspectra._layer.stencil import stencil_of
 from convspectra._maps import split_complex
 from convspectra._maps.split_complex import Planes
 from convspectra._maps.symbol import phase_factors, symbol, taps_of
-from convspectra._norm import gram_certificate, interpolation, screening
+from convspectra._norm import gram_certificate, interpolation, rounding
 from convspectra._norm.gram_certificate import Grams, GramSource
 from convspectra._norm.interpolation import Interpolation, Nodes
+from convspectra._norm.rounding import lebesgue_constant
 from convspectra._norm.screening import FirstLook
 from convspectra._route import norm_route
 
@@ -57,11 +58,12 @@ def test_few_values_give_a_polynomial_everywhere(degree, real, rng):
             for part, re, im in found.at(weights, 4).between(start, stop):
                 got[part] = re + 1j * im
         # The bound that certificates rely on, which is not much more than it must be.
-        allowed = screening.UNIT * nodes.terms * nodes.lebesgue * size
+        lebesgue = lebesgue_constant(nodes.parts)
+        allowed = rounding.interpolation(nodes.terms, lebesgue) * size
         assert np.abs(got - want).max() <= allowed
         assert allowed < 1e-4 * size
         sums = np.prod([np.abs(w).sum(axis=1).max() for w in weights])
-        assert sums <= nodes.lebesgue * (1 + 1e-12)
+        assert sums <= lebesgue * (1 + 1e-12)
 
 
 def test_pieces_hold_whole_runs(monkeypatch):
@@ -145,7 +147,7 @@ def test_what_a_factor_loses_is_taken_off(rng):
     matrices = np.zeros((len(points), look.form.side, look.form.side), complex)
     matrices[:, row, column] = (re + 1j * im).T
     tops = np.linalg.eigvalsh(matrices)[:, -1]  # of what single precision has made
-    room = look.form.roundings * look.form.most * np.finfo(np.float32).eps / 2
+    room = look.lost
     for part in (-0.01, 0.0, 0.5, 0.9, 2.0):
         squares = (tops * (1 + part * room) + look.off) / look.scale
         assert look.below(re, im, squares).all() == (part > 1)

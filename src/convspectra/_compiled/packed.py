@@ -17,7 +17,10 @@ LARGE_STEPS = 24  # and if they are large
 RESTART, RESTARTS = 32, 8  # steps of Lanczos for a vector, and how often at most
 CONVERGED = 1e-6  # what is left over, over the eigenvalue: of that the square is lost,
 # over the gap to the next one (who needs more in spite of a small gap decomposes)
-TRUSTED = 8  # size of |L| |L|^H, over the level and the root of the side, at most
+# Norm of |L| |L|^H, over the threshold and the root of the side, up to which factors
+# are trusted. It can be as much as the side; for matrices of kernels it is rarely above
+# twice the root, and a smaller bound leaves less to rounding.
+TRUSTED = 8
 
 
 class Form(Protocol):
@@ -29,17 +32,18 @@ class Form(Protocol):
         The axis of the arrays along which there is one matrix after the other.
     numbers : int
         Along the other axis.
-    roundings : int
-        How many there are at most on the way to a number of a Cholesky factor L.
+    additions : int
+        On the way to an entry of a Cholesky factor L, at most, of real numbers: those
+        that a product meets, with the product itself.
     most : float
-        A bound of |L| |L|^H in norm, with absolute values, over the level (and over
-        what G is off by, where that has made a number on its diagonal negative).
+        A bound of |L| |L|^H in norm, with absolute values, over the level; as computed,
+        or (for a trace) if no number on the diagonal of G is negative.
     """
 
     axis: int
     side: int
     numbers: int
-    roundings: int
+    additions: int
     most: float
 
     def of_panels(self, x: np.ndarray) -> np.ndarray:
@@ -69,7 +73,8 @@ class Panels:
 
         self.side, (self.layout, self.numbers, self.rows) = side, layout(side)
         self.column = int(self.layout[0, 3])  # numbers that the first takes
-        self.roundings = 2 * PANEL + side // PANEL + 8
+        # Products of two real parts are summed over a panel, and then panel by panel.
+        self.additions = min(2 * PANEL + side // PANEL, 2 * side)
         self.most = TRUSTED * side**0.5
 
     def set_products(self, re: np.ndarray, im: np.ndarray, found: np.ndarray) -> None:
@@ -95,9 +100,7 @@ class Panels:
 
     def bounded(self, re: np.ndarray, im: np.ndarray, levels: np.ndarray) -> np.ndarray:
         # The norm is at most the largest sum in a row times the largest in a column.
-        unit = float(np.finfo(re.dtype).eps) / 2
-        sizes = self._sizes(re, im, levels) * (1 + 4 * self.side * unit)
-        return sizes <= self.most * levels
+        return self._sizes(re, im, levels) <= self.most * levels
 
     def _sizes(self, re: np.ndarray, im: np.ndarray, squares: np.ndarray) -> np.ndarray:
         from .cholesky_panels import definite_panels
@@ -152,7 +155,7 @@ class Triangles:
 
     def __init__(self, side: int) -> None:
         self.side, self.numbers = side, side * (side + 1) // 2
-        self.roundings = 2 * side + 8
+        self.additions = 2 * side
         self.most = float(side)  # |L| |L|^H is at most its trace, that of level - G
         panels = Panels(side).layout
         columns = [

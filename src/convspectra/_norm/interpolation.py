@@ -44,21 +44,9 @@ class Nodes:
 
     @property
     def terms(self) -> int:
-        """The roundings that lie between a value and a sum it is part of, at most."""
-        first = int(self.parts[0]) if self.by_axis else 1
-        return first + len(self.mirror) // first + 2 * len(self.parts) + 8
-
-    @property
-    def lebesgue(self) -> float:
-        """How large a sum can be when all values are at most 1.
-
-        Half way between two nodes it can be largest.
-        """
-        found = 1.0
-        for n in self.parts:
-            sines = np.sin(np.pi * (2 * np.arange(n) + 1) / (2 * n))
-            found *= float(np.mean(1 / sines))
-        return found
+        """How many terms a sum has; axis by axis, those of both sums together."""
+        first = int(self.parts[0]) if self.by_axis else 0
+        return first + len(self.mirror) // (first or 1)
 
     def weights(self, frequencies: np.ndarray, parts: np.ndarray) -> list[np.ndarray]:
         """The Dirichlet kernels of each axis: (frequencies, nodes of the axis)."""

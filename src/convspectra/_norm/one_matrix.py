@@ -11,7 +11,8 @@ import numpy as np
 from .._arrays.array import Array, are_definite, like
 from .._maps.matrix_free import top_pair
 from .._maps.symbol import Taps
-from .peak import NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
+from .peak import NO_PROGRESS, Peak, matrix_at, tight
+from .rounding import UNIT_DOUBLE, of_symbol
 
 SMALL = 64  # the side of matrices that are decomposed in less time than Lanczos takes
 
@@ -25,21 +26,21 @@ def of_one_matrix(taps: Taps, rtol: float) -> Peak:
     wide = matrix.shape[0] <= matrix.shape[1]
     short = matrix if wide else matrix.T
     gram = short @ short.T
-    relative, absolute = rounding(taps, UNIT)
+    allowance = of_symbol(taps, UNIT_DOUBLE)
 
     def certified(x: np.ndarray, near: float) -> Peak | None:
-        """The gain of a unit vector, if no other's is larger by more than `near`."""
-        other = x @ short
-        norm = float(np.linalg.norm(other))
-        level = norm * (1 + max(0.75 * near, 4 * relative)) + absolute
+        """The gain of a vector, if no other's is larger by more than `near`."""
+        other, size = x @ short, float(np.linalg.norm(x))
+        norm = float(np.linalg.norm(other)) / size
+        level = allowance.threshold(norm, near)
         away = level * level * np.eye(len(gram)) - gram
         if level and not are_definite(away[None]).all():
             return None
-        other = other / (norm or 1.0)
+        x, other = x / size, other / (size * norm or 1.0)
         left, right = (x, other) if wide else (other, x)
         return Peak(
-            lower=max(norm * (1 - relative) - absolute, 0.0),
-            upper=level * (1 + relative) + absolute,
+            lower=allowance.lower(norm),
+            upper=allowance.upper(level),
             turns=nowhere.astype(float),
             group=0,
             left=like(taps.weight, left),

@@ -31,7 +31,8 @@ from .._maps.matrix_free import Operator, Pair, operator_of, top_pair
 from .._maps.symbol import taps_of
 from .._route import NormRoute, method_of, norm_route
 from .._text import Lower, Upper, number
-from .peak import NO_PROGRESS, TIGHT, UNIT
+from .peak import NO_PROGRESS, TIGHT
+from .rounding import UP, of_layer, of_matrix
 from .search import norm_on_torus
 from .top_vectors import (
     attained_near,
@@ -207,9 +208,10 @@ def _by_torus(
         pair, _ = attained_near(
             weight, stencil, taps, peak, rtol=near, most=factor * upper
         )
-        lower = attained_end(pair, rounding(weight, stencil))
+        numbers = math.prod(pair.x.shape) + math.prod(pair.y.shape)
+        lower = of_layer(weight, stencil, numbers).lower(pair.gain)
     if factor > 1:
-        upper *= factor * (1 + 4 * UNIT)
+        upper *= factor * UP
     return Bounds(lower, upper, lambda: factor * peak_derivative(taps, peak, weight))
 
 
@@ -221,15 +223,14 @@ def _by_matrix(weight: Array, operator: Operator, rtol: float) -> Bounds:
     rows, columns = matrix_shape(stencil)
     matrices = matrices if rows <= columns else adjoint(matrices)
     gram = xp.matmul(matrices, adjoint(matrices))
-    lost = 8 * UNIT * (rows + columns + 20) * min(rows, columns)
-    absolute = rounding(weight, stencil)
+    allowance = of_matrix(weight, stencil)
     eye = like(gram, np.eye(min(rows, columns)))
 
     def certified(pair: Pair, rtol: float) -> float | None:
-        level = pair.gain * (1 + max(0.75 * rtol, 4 * lost)) + absolute
+        level = allowance.threshold(pair.gain, rtol)
         if level and not are_definite(level**2 * eye - gram).all():
             return None
-        return level * (1 + lost) + absolute
+        return allowance.upper(level)
 
     upper = certified(pair, min(rtol, TIGHT)) or certified(pair, rtol)
     if upper is None:
@@ -237,7 +238,7 @@ def _by_matrix(weight: Array, operator: Operator, rtol: float) -> Bounds:
         upper = certified(pair, min(rtol, TIGHT))
     if upper is None:
         raise ArithmeticError(NO_PROGRESS)
-    lower = attained_end(pair, absolute)
+    lower = allowance.lower(pair.gain)
     return Bounds(lower, upper, lambda: pair_derivative(operator, pair, weight))
 
 
@@ -267,18 +268,3 @@ def _top_of_matrix(operator: Operator, gram: Array) -> Pair:
     here = like(gram, np.arange(stencil.groups).reshape(-1, 1) == group)
     top = xp.reshape(here * vectors[group, :, -1][None, :], (stencil.groups, *shape))
     return stretched(operator, operator.apply_adjoint(top) if wide else top)
-
-
-def attained_end(pair: Pair, lost: float) -> float:
-    """The gain of a pair, less what rounding may have added to it."""
-    sizes = math.prod(pair.x.shape) + math.prod(pair.y.shape)
-    return max(pair.gain * (1 - 4 * UNIT * sizes) - lost, 0.0)
-
-
-def rounding(weight: Array, stencil: Stencil) -> float:
-    """What rounding may add to the layer's answer to an input of length 1."""
-    xp = namespace(weight)
-    sums = xp.sum(xp.abs(weight), axis=tuple(range(2, weight.ndim)))
-    repeats = math.prod(1 + padded for padded in stencil.padded)
-    size = math.sqrt(float(xp.sum(sums * sums)) * repeats)
-    return 8 * UNIT * (stencil.taps * stencil.into + 2) * size

@@ -4,10 +4,6 @@ Every entry of G(f) is a trigonometric polynomial. Its values at few frequencies
 the products are made in double precision, give it at all others; what single precision
 loses on the way, and in the factorization, is bounded and taken off the level that the
 matrices are held against.
-
-By the standard analysis of Cholesky's algorithm the factor L that is found is the exact
-one of a matrix that is off by no more than unit * roundings * |L| |L|^H, in absolute
-values; how large that can be the form of the matrices knows.
 """
 
 import math
@@ -20,8 +16,14 @@ from .._arrays.threads import spread
 from .._compiled.packed import SIDE_BY_SIDE, Form, Panels, Triangles
 from .gram_certificate import GramSource, Maker, Some
 from .interpolation import Interpolation, Nodes
+from .rounding import (
+    DOWN_SINGLE,
+    UNIT_SINGLE,
+    cholesky_norm,
+    interpolation,
+    lebesgue_constant,
+)
 
-UNIT = float(np.finfo(np.float32).eps) / 2
 CACHED, ROOM = 2**18, 2**22  # numbers that a thread had best in hand, and at most
 LEAST = 8  # frequencies for which a sum over the nodes is worth a call
 PRODUCT = 4  # factorizations that take as long as to make a matrix, about
@@ -53,12 +55,12 @@ class FirstLook:
                 squares[part] = sums.reshape(each).max(axis=1)
 
         spread(some, len(squares), least=-(-source.worthwhile // PRODUCT))
-        # What the matrices are off by, in norm. Two percent more pay for the trace of
-        # level - G, which may be as much as side * (level + off).
+        # What the matrices are off by, in norm: diagonals are in both triangles.
         size = math.sqrt(2 * squares.max())
-        self.off = 1.02 * UNIT * nodes.terms * nodes.lebesgue * size
-        # What the factors are off by, over |L| |L|^H.
-        self.lost = 1.51 * UNIT * self.form.roundings
+        self.off = size * interpolation(nodes.terms, lebesgue_constant(nodes.parts))
+        # What the factors are off by, over the level.
+        form = self.form
+        self.lost = cholesky_norm(form.additions, side, form.most, UNIT_SINGLE)
 
     def maker(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
         weights = self.nodes.weights(frequencies, parts)
@@ -76,9 +78,9 @@ class FirstLook:
         return self.interpolation.pieces(frequencies)
 
     def below(self, re: np.ndarray, im: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        levels = squares * self.scale - self.off
-        levels = levels / (1 + self.lost * self.form.most)
-        levels = levels * (1 - 4 * UNIT)  # which is rounded to single precision
+        # G may be off by `off`, and so may the trace of level - G, which bounds what a
+        # factor is off by: (level + off) * (1 + lost) must not exceed the square.
+        levels = (squares * self.scale / (1 + self.lost) - self.off) * DOWN_SINGLE
         return self.form.bounded(re, im, levels) & (levels > 0)
 
 

@@ -33,7 +33,8 @@ from .._maps.symbol import Taps, common_steps, frequencies_of
 from .._route import NormRoute
 from .gram_certificate import Grams, GramSource
 from .one_matrix import of_one_matrix
-from .peak import NO_AGREEMENT, NO_PROGRESS, UNIT, Peak, matrix_at, rounding, tight
+from .peak import NO_AGREEMENT, NO_PROGRESS, Peak, matrix_at, tight
+from .rounding import UNIT_DOUBLE, of_symbol
 from .screening import FirstLook
 from .small_matrices import SmallMatrices
 
@@ -110,14 +111,14 @@ def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
     number, group = np.unravel_index(np.argmax(norms), norms.shape)
     matrix = matrix_at(taps, points[number], int(group), parts)
     left, right, norm = _top_vectors(matrix, exact=True)
-    relative, absolute = rounding(taps, UNIT)
-    level = norm * (1 + 4 * relative) + absolute
+    allowance = of_symbol(taps, UNIT_DOUBLE)
+    level = allowance.threshold(norm, rtol=0.0)
     every = np.arange(len(points))
     if level and not small.are_below(every, np.full(len(every), level**2)).all():
         raise ArithmeticError(NO_AGREEMENT)
     return Peak(
-        lower=max(norm * (1 - relative) - absolute, 0.0),
-        upper=level * (1 + relative) + 2 * absolute,
+        lower=allowance.lower(norm),
+        upper=allowance.upper(level),
         turns=points[number] / parts,
         group=int(group),
         left=left,
@@ -147,9 +148,8 @@ class _Search:
         self.by_values = route.algorithm == "search by values"
         self.grams = GramSource(taps)
         self.first_look = FirstLook(self.grams) if route.is_screened else None
-        self.relative, self.absolute = rounding(taps, UNIT)
-        self.slack = max(0.75 * rtol, 4 * self.relative)
-        self.lower, self.level = 0.0, self.absolute
+        self.rtol, self.allowance = rtol, of_symbol(taps, UNIT_DOUBLE)
+        self.lower, self.level = 0.0, self.allowance.threshold(0.0, rtol)
         nothing = [like(self.taps.weight, np.zeros(n)) for n in (out, taps.columns)]
         self.witness = (np.zeros_like(parts), 0, *nothing)
 
@@ -161,12 +161,10 @@ class _Search:
             if not len(rejected):
                 break
             boxes = _in_order(_split(rejected, self.taps, self.parts))
-        upper = self.level * (1 + self.relative) + 2 * self.absolute
-        lower = max(self.lower * (1 - self.relative) - self.absolute, 0.0)
         center, group, left, right = self.witness
         return Peak(
-            lower=lower,
-            upper=upper,
+            lower=self.allowance.lower(self.lower),
+            upper=self.allowance.upper(self.level),
             turns=center / self.parts,
             group=group,
             left=left,
@@ -271,7 +269,7 @@ class _Search:
         left, right, norm = _top_vectors(matrix, exact=exact)
         if norm > self.lower:
             self.lower = norm
-            self.level = max(self.level, norm * (1 + self.slack) + self.absolute)
+            self.level = max(self.level, self.allowance.threshold(norm, self.rtol))
             vectors = [like(self.taps.weight, x) for x in (left, right)]
             self.witness = (centers[number], group, *vectors)
 
@@ -281,8 +279,10 @@ class _Search:
         Squared; 0 where that does not help.
         """
         angle = self.half_step + delta
-        least = np.where(angle < np.pi / 2, np.cos(angle), 0) / math.cos(self.half_step)
-        return (self.level * np.where(delta > 0, least, 1.0)) ** 2
+        least = self.allowance.box_threshold(
+            self.level, angle, self.half_step, len(self.parts)
+        )
+        return np.where(delta > 0, least, self.level) ** 2
 
 
 def _loudest(which: np.ndarray, gains: np.ndarray) -> int:

@@ -6,9 +6,8 @@ import numpy as np
 
 from .._maps.symbol import PlanarTaps, Taps
 from .._maps.symbol_values import set_values, spread_symbols
-from .peak import rounding
+from .rounding import DOWN_SINGLE, UNIT_SINGLE, of_symbol
 
-UNIT = float(np.finfo(np.float32).eps) / 2
 SCREENED = 2**17  # steps of a decomposition that are worth a call in single precision
 
 
@@ -25,8 +24,7 @@ class SmallMatrices:
         self.side = min(out, taps.columns)
         single = replace(taps, weight=taps.weight.astype(np.complex64))
         self.single = PlanarTaps(single)
-        # What single precision may lose, of the norm and beyond it.
-        self.relative, self.absolute = rounding(taps, UNIT)
+        self.allowance = of_symbol(taps, UNIT_SINGLE)
 
     def norms(self) -> np.ndarray:
         """The largest singular values (frequencies, groups), as our routines find them.
@@ -37,8 +35,10 @@ class SmallMatrices:
         if not self._are_many(len(self.phases)):
             return self._norms(self.double, self.phases)
         norms = self._norms(self.single, self.phases).astype(np.float64)
-        least = (float(norms.max()) - self.absolute) * (1 - self.relative)
-        below = (norms + self.absolute) * (1 + self.relative) < least
+        # Values certify nothing: this only says which ones are not worth another look.
+        absolute, relative = self.allowance.absolute, self.allowance.certified
+        least = (float(norms.max()) - absolute) / (1 + relative)
+        below = (norms + absolute) * (1 + relative) < least
         if np.count_nonzero(~below) > 1:  # what is NaN may be the largest
             which = ~below.all(axis=1)
             norms[which] = self._norms(self.double, self.phases[which])
@@ -53,8 +53,9 @@ class SmallMatrices:
         phases = self.phases[which]
         if not self._are_many(len(phases)):
             return self._have_factors(self.double, phases, squares)
-        least = (np.sqrt(squares) - 2 * self.absolute) / (1 + self.relative)
-        least = np.maximum(least, 0.0) * (1 - 4 * UNIT)  # squared and rounded to single
+        least = np.sqrt(squares) - self.allowance.absolute
+        least = least / (1 + self.allowance.certified)
+        least = np.maximum(least, 0.0) * DOWN_SINGLE
         found = self._have_factors(self.single, phases, least * least)
         rest = ~found
         found[rest] = self._have_factors(self.double, phases[rest], squares[rest])
