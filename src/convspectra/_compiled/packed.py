@@ -17,9 +17,9 @@ LARGE_STEPS = 24  # and if they are large
 RESTART, RESTARTS = 32, 8  # steps of Lanczos for a vector, and how often at most
 CONVERGED = 1e-6  # what is left over, over the eigenvalue: of that the square is lost,
 # over the gap to the next one (who needs more in spite of a small gap decomposes)
-# Norm of |L| |L|^H, over the threshold and the root of the side, up to which factors
-# are trusted. It can be as much as the side; for matrices of kernels it is rarely above
-# twice the root, and a smaller bound leaves less to rounding.
+# Bound of the norm of |L| |L|^H, over threshold and root of the side, up to which
+# factors are trusted. Gaussian kernels have 2 to 4 with 96 to 512 channels. Any number
+# would be sound: a smaller one leaves less to rounding, and refuses more factors.
 TRUSTED = 8
 
 
