@@ -5,7 +5,7 @@ Every allowance follows from the standard model, fl(x op y) = (x op y)(1 + d) wi
 inverses, differs from 1 by at most gamma(m) = m u / (1 - m u), and
 gamma(a) + gamma(b) + gamma(a) gamma(b) <= gamma(a + b). [Higham] is N. J. Higham,
 Accuracy and Stability of Numerical Algorithms, 2nd edition, SIAM 2002; these are his
-(2.4) and Lemmas 3.1 and 3.3.
+(2.4) and Lemmas 3.1 and 3.3. What is used of his theorems is derived again below.
 
 Used throughout:
 
@@ -142,8 +142,8 @@ def symbol_entries(taps: Taps, unit: float) -> float:
 
     Phases are products over the axes of exp(-2 pi i k / n). The angle, at most 2 pi, is
     off by 3.4 u of itself (pi is off by 0.35 u, one product, one quotient by way of an
-    inverse: 21.4 u in all), its exponential by at most another 6 u (glibc's manual has
-    4 units in the last place for either part), and a complex product by sqrt(5) u
+    inverse: 21.4 u in all), its exponential by at most another 6 u (either part is
+    supposed to be within 4 units in the last place), and a complex product by sqrt(5) u
     (Brent, Percival and Zimmermann, Math. Comp. 76, 2007): below 30 u per axis. On fine
     grids turns are added up first. Sums that are below k are off by up to k u, so that
     all turns are off by at most d (d + 2) u / 2, and the angle of up to 2 pi d by 1.4 u
