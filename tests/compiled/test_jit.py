@@ -107,14 +107,14 @@ def test_without_a_home_it_goes_to_the_temporary_folder_which_is_said_once(
     package, tmp_path
 ):
     (package / "__pycache__").touch()  # a file: nothing goes below it, for root either
-    variables = {"HOME": "/nonexistent", "TMPDIR": str(tmp_path)}
+    variables = {"HOME": "/dev/null/home", "TMPDIR": str(tmp_path)}
     found, errors = run(package, "1", **variables)
     folder = tmp_path / f"convspectra-{os.geteuid()}"
     assert found == "2 0"
     assert errors.startswith(f"Compiled code is kept in {folder}: neither")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert run(package, "1", **variables) == ("2 1", "")
-    assert not Path("/nonexistent").exists()
+    assert not Path("/dev/null/home").exists()
 
 
 def test_without_any_folder_it_works_and_is_said(package):

@@ -17,6 +17,7 @@ from convspectra._norm.interpolation import Nodes
 from convspectra._norm.rounding import UNIT_DOUBLE, UNIT_SINGLE
 from convspectra._norm.screening import _form
 from convspectra._norm.search import _Search
+from convspectra._route import NormRoute
 
 PAGE = Path(__file__).parents[2] / "docs" / "mathematics.md"
 
@@ -46,7 +47,8 @@ def test_a_box_is_below_the_bound_if_its_center_is_below_the_threshold(axes, rng
     weight = rng.standard_normal((2, 3, *(3,) * axes))
     taps = taps_of(weight, stencil_of(weight, Geometry(grid=(99,) * axes)))
     parts, half_step = np.full(axes, 99), axes * np.pi / 2 * 2 / 9
-    search = _Search(taps, parts, np.zeros((0, 2 * axes), int), 1e-4, half_step)
+    route, boxes = NormRoute("frequencies", "search"), np.zeros((0, 2 * axes), int)
+    search = _Search(taps, parts, boxes, route, 1e-4, half_step)
     allowance = rounding.of_symbol(taps, UNIT_DOUBLE)
     search.level = 20 * allowance.absolute  # where that counts
     delta = np.linspace(1e-3, np.pi / 2 - half_step - 1e-3, 200)

@@ -19,7 +19,6 @@ from convspectra._maps.split_complex import Planes
 from convspectra._maps.symbol import PlanarTaps, phase_factors, symbol, taps_of
 from convspectra._norm import rounding
 from convspectra._norm.gram_certificate import GramSource
-from convspectra._norm.interpolation import Nodes
 from convspectra._norm.rounding import UNIT_DOUBLE, UNIT_SINGLE
 from convspectra._norm.screening import FirstLook
 from convspectra._norm.search import _top_vectors
@@ -316,14 +315,13 @@ def screening_errors(taps, points, parts) -> Iterator[Seen]:
     source = GramSource(taps)
     if not np.abs(taps.weight).max():
         return
-    nodes = Nodes(taps.degree, real=source.planes.is_real)
-    look = FirstLook(source, nodes)
+    look = FirstLook(source)
     matrices = symbol(taps, phase_factors(taps.shifts, points, parts))
     h = matrices.reshape(-1, *matrices.shape[2:])
     h = h.swapaxes(1, 2) if source.transposed else h
     want = h @ h.conj().swapaxes(1, 2) * look.scale
     size = look.off / rounding.interpolation(
-        nodes.terms, rounding.lebesgue_constant(nodes.parts)
+        look.nodes.terms, rounding.lebesgue_constant(look.nodes.parts)
     )
     order = np.lexsort(points.T[::-1])  # frequencies come in order
     for part, re, im in look.maker(points[order], parts)(0, len(points)):
