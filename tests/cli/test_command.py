@@ -151,7 +151,7 @@ def test_values_of_another_boundary_are_labeled(capsys, kernel):
     assert main(["values", "k.npy", "--grid", "5", "--boundary", "zeros"]) == 0
     out, err = capsys.readouterr()
     assert out.split()[-10] == "torus"
-    assert "stands in" in err
+    assert "circular surrogate" in err
 
 
 def test_values_as_a_table(capsys, model):
@@ -253,7 +253,7 @@ def test_compare_has_every_method_with_its_kind(capsys, kernel):
     found = {row["method"]: row for row in rows["kernels"]}
     want = norm_by_matrix(kernel, Geometry(grid=5, boundary="zeros"))
     upper = found["operator_norm"]
-    assert (upper["kind"], upper["ratio"]) == ("certified upper end", 1)
+    assert (upper["kind"], upper["ratio"]) == ("certified upper bound", 1)
     assert upper["value"] == pytest.approx(want, rel=1e-4)
     assert set(found) == {
         "operator_norm",

@@ -392,7 +392,7 @@ def test_the_panel_shows_one_layer(show, rng):
     heat = {"top": top.tolist(), "thinned": True}
     own = layer("own", values_of="layer", heat=heat, stride=[2, 2])
     opened = show(report(own), link="#layer=own")
-    assert "stands in" not in opened.locator("#thinning").inner_text()
+    assert "surrogate" not in opened.locator("#thinning").inner_text()
     assert opened.locator("#of").inner_text() == "These are the layer’s own values."
     values, norm = traces(opened, "spectrum")
     assert values["y"] == own["curve"]["values"]
