@@ -522,7 +522,10 @@ def test_a_layer_without_a_grid(show):
     opened = show(report(without_grid("any")))
     assert not opened.locator("#curves").is_visible()
     opened.locator("#rows tr").click()
-    assert "The norm holds for every size." in opened.locator("#of").inner_text()
+    assert (
+        "upper bound of the norm holds for every size."
+        in opened.locator("#of").inner_text()
+    )
     assert not opened.locator("#panel figure").first.is_visible()
     assert not opened.locator("#panel figure").last.is_visible()
     assert "supremum" in opened.locator("#facts").inner_text()

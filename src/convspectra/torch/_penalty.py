@@ -62,7 +62,7 @@ def penalty(
         if not plain and not is_parametrized(use.module, "weight"):
             raise ValueError(
                 f"The weight of layer {use.name!r} must be a parameter or made by a "
-                "parametrization, but a hook sets it. Use the functions of "
+                "parametrization, but it is set by a hook. Use the functions of "
                 "torch.nn.utils.parametrizations instead."
             )
         weight = use.weight  # once: a parametrization computes it
