@@ -357,7 +357,7 @@ def test_a_full_disk_is_one_error_that_keeps_what_was_done(tmp_path, jobs):
     [
         ({"jobs": 0}, "`jobs` must be at least 1, got 0"),
         ({"backend": "threads"}, "one of loky, dask, ray, got 'threads'"),
-        ({"backend": "dask"}, "address of a cluster, and only for one, got None"),
+        ({"backend": "dask"}, "address of a cluster, and given only for one, got None"),
         ({"scheduler": "tcp://a:1"}, "only for one, got 'tcp://a:1' for loky"),
         ({"backend": "dask", "scheduler": "a", "jobs": 2}, "left out on a cluster"),
     ],
