@@ -1,4 +1,4 @@
-"""What a convolutional layer really does to the size of its input."""
+"""Singular values, certified norms and norm bounds of convolutional layers."""
 
 import typing as _typing
 from importlib import import_module as _import_module

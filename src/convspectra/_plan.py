@@ -38,7 +38,7 @@ JOBS: dict[str, Callable[[Array, Geometry], object]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds, and bytes of memory at the peak beyond what the weight takes."""
+    """Seconds, and peak memory in bytes in addition to the weight."""
 
     seconds: float
     memory: int
@@ -46,12 +46,13 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What each job on a layer will cost; see `plan`.
+    """The predicted cost of each job on a layer; see `plan`.
 
     Attributes
     ----------
     values : Cost or None
-        Of `singular_values`; None if it would refuse, for a matrix that is too large.
+        Of `singular_values`; None if it would raise, because there is no grid or the
+        matrix is too large.
     norm, clip : Cost
         Of `operator_norm` and of `clip`.
     """
@@ -62,7 +63,7 @@ class Plan:
 
 
 def plan(weight: Array, geometry: Geometry) -> Plan:
-    """Predict time and memory of the jobs on a layer, without running them.
+    """Predict the time and memory of the jobs on a layer without running them.
 
     Parameters
     ----------
@@ -73,11 +74,11 @@ def plan(weight: Array, geometry: Geometry) -> Plan:
     Returns
     -------
     Plan
-        For arrays on the CPU of this machine, when nothing else is running: usually
-        within a factor of two. Depthwise layers come out several times too dear. On
-        large grids the norm's search depends on the kernel; what is predicted is for
-        one without structure. The first call takes two or three seconds, to measure how
-        fast the machine is.
+        For arrays on the CPU of this machine when it is otherwise idle; usually within
+        a factor of two. For depthwise layers the prediction is several times too high.
+        On large grids the cost of a norm depends on the kernel, and the prediction is
+        for a kernel without structure. The first call takes two or three seconds to
+        measure the speed of the machine.
     """
     stencil = stencil_of(weight, geometry)
     double = dtype_name(weight) in ("float64", "complex128")

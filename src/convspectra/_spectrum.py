@@ -27,7 +27,7 @@ from ._route import values_route
 
 
 def singular_values(weight: Array, geometry: Geometry) -> Array:
-    """Every singular value of the layer, exactly.
+    """All singular values of the layer, exactly.
 
     Parameters
     ----------
@@ -38,12 +38,12 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
     Returns
     -------
     array, shape (*frequencies, groups, min(out / groups, prod(stride) * in / groups))
-        Real, non-negative, descending along the last axis, in single precision for
-        half and single weights. The frequencies are the output grid (the grid, for a
-        transposed layer), and are not sorted: a value's position says which frequency
-        it belongs to. Where the Fourier basis does not make the layer block diagonal
-        (other boundaries, a stride that does not divide the grid, circular padding
-        that repeats rows) there are no frequencies, and the shape is (groups, count).
+        Real, non-negative, descending along the last axis; single precision for half
+        and single precision weights. There is a frequency for each site of the output
+        grid (for a transposed layer, of the input grid). Values are not sorted across
+        frequencies, so that an index tells the frequency. If the layer is not block
+        diagonal in the Fourier basis (other boundaries, a stride that does not divide
+        the grid, circular padding that repeats rows), the shape is (groups, count).
 
     Raises
     ------
@@ -72,9 +72,9 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
         raise ValueError(
             "All values of a layer that is not block diagonal come from its matrix, "
             f"which must have at most {ENTRIES_LIMIT} entries, got {stencil.groups} x "
-            f"{rows} x {columns}. Take `operator_norm(weight, geometry)` for the norm, "
+            f"{rows} x {columns}. Use `operator_norm(weight, geometry)` for the norm, "
             "or `singular_values(weight, geometry.torus(weight.shape[2:]))` for the "
-            "values of the circular layer that stands in for it."
+            "values of its circular surrogate, an approximation."
         )
     return svdvals(group_matrices(weight, stencil))
 
@@ -134,7 +134,7 @@ def _on_the_grid(values: Array, place: np.ndarray, stencil: Stencil) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a set of singular values says at a glance; see `summarize`."""
+    """Statistics of the singular values of a layer; see `summarize`."""
 
     count: int
     largest: Any
@@ -147,28 +147,29 @@ class Summary:
 
 
 def summarize(values: Array, *, rtol: float | None = None) -> Summary:
-    """Read the usual numbers off the singular values of a layer.
+    """Compute the usual statistics of a layer's singular values.
 
     Parameters
     ----------
     values : array, any shape
-        As `singular_values` gives them.
+        As returned by `singular_values`.
     rtol : float, optional
-        Values up to `rtol` times the largest count as zero for the rank; by default
-        the machine precision times the length of the last axis: the error that a
-        decomposition of matrices of that size can make.
+        Values up to `rtol` times the largest count as zero for the rank. The default,
+        machine epsilon times the length of the last axis, is about the rounding error
+        of an SVD of that size.
 
     Returns
     -------
     Summary
-        count : how many values there are;
-        largest, smallest : the norm, and what the worst input is shrunk to;
-        rank : values above the tolerance;
-        stable_rank : sum of squares over the largest square;
-        effective_rank : exp of the entropy of the values' shares of their sum;
-        condition : largest over smallest, infinite if the smallest is zero;
-        log_volume : sum of the logarithms, the log-determinant of a square layer.
-        Zero values leave stable and effective rank at 0 and log_volume at -infinity.
+        count : the number of values;
+        largest, smallest : the largest value, which is the norm, and the smallest;
+        rank : the number of values above the tolerance;
+        stable_rank : the sum of squares divided by the largest square;
+        effective_rank : exp of the entropy of the values divided by their sum;
+        condition : largest / smallest, infinite if the smallest is zero;
+        log_volume : the sum of the logarithms, which for a square layer is the
+        logarithm of |det|; -infinity if some value is zero. If all values are zero, the
+        stable and effective rank are 0.
     """
     xp = namespace(values)
     flat = xp.reshape(values, (-1,))

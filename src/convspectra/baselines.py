@@ -1,4 +1,4 @@
-"""The methods people take for a layer's norm, each saying on which side of it it is."""
+"""Other methods for a layer's norm, each labelled as a bound or an estimate."""
 
 import itertools
 import math
@@ -33,18 +33,19 @@ _SAFE_SIDE = {"upper bound": 1, "lower bound": -1, "estimate": 0}
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a method other than `operator_norm` says of the norm of a layer.
+    """The result of a method other than `operator_norm` for a layer's norm.
 
     Attributes
     ----------
     value : scalar
-        In double precision and the array's library (in JAX without x64 single, bounds
-        rounded to their side); a constant to automatic differentiation.
+        A double-precision scalar of the array's library (single precision in JAX
+        without x64, with bounds rounded outward); a constant to automatic
+        differentiation.
     kind : {"upper bound", "lower bound", "estimate"}
-        On which side of the norm `value` is, but for the rounding of double precision.
-        An estimate may be on either side.
+        How `value` relates to the norm, up to double-precision rounding. An estimate
+        may lie on either side.
     method : str
-        The function that gave it.
+        The name of the function.
     """
 
     value: Any
@@ -53,19 +54,19 @@ class Baseline:
 
 
 def reshaped_norm(weight: Array, geometry: Geometry) -> Baseline:
-    """The norm of the kernel as one matrix, which spectral normalization divides by.
+    """The norm of the kernel as one matrix, as spectral normalization uses it.
 
     A lower bound if some output site reads all taps at different input sites, because
-    the matrix is then a block of the layer's own. An estimate where the taps always
-    fall together or on zeros.
+    the matrix is then a block of the layer's matrix. An estimate if at every output
+    site some taps coincide or read zeros.
 
     Parameters
     ----------
     weight : array, shape (out, in / groups, *kernel)
         Each group becomes a matrix (out / groups, in / groups * taps). A transposed
-        layer, (in, out / groups, *kernel), counts as the convolution it transposes.
+        layer, (in, out / groups, *kernel), is treated as the convolution it transposes.
     geometry : Geometry
-        With grid None, what is bounded is the supremum over every input size.
+        With grid None, the norm is the supremum over all input sizes.
 
     Examples
     --------
@@ -81,10 +82,10 @@ def reshaped_norm(weight: Array, geometry: Geometry) -> Baseline:
 
 
 def reshaped_clip(weight: Array, geometry: Geometry, max_norm: float) -> Array:
-    """Clip the singular values of the matrices that `reshaped_norm` takes.
+    """Clip the singular values of the kernel reshaped as in `reshaped_norm`.
 
-    The layer's own norm may end up to sqrt(taps) times higher than `max_norm`, and more
-    where padding repeats sites. To bound it, take `project`.
+    The layer's norm may still be up to sqrt(taps) times `max_norm`, and more where
+    padding repeats sites. Use `project` to bound it.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ def reshaped_clip(weight: Array, geometry: Geometry, max_norm: float) -> Array:
     Returns
     -------
     array
-        Shaped and typed like `weight`, cut off from automatic differentiation.
+        Of the shape and dtype of `weight`; a constant to automatic differentiation.
     """
     stencil = stencil_of(weight, geometry)
     max_norm = positive("max_norm", max_norm)
@@ -112,9 +113,9 @@ def reshaped_clip(weight: Array, geometry: Geometry, max_norm: float) -> Array:
 def power_iteration(
     weight: Array, geometry: Geometry, *, steps: int = 10, rng: Generator | None = None
 ) -> Baseline:
-    """How much the layer stretches the input that power iteration ends with.
+    """The gain of the last iterate of power iteration.
 
-    A lower bound: other inputs may be stretched more.
+    A lower bound: other inputs may have a larger gain.
 
     Parameters
     ----------
@@ -122,7 +123,7 @@ def power_iteration(
     geometry : Geometry
         Its grid must be stated.
     steps : int
-        Applications of the layer and its adjoint.
+        The number of applications of the layer and its adjoint.
     rng : numpy.random.Generator, optional
         Draws the first input; `default_rng(0)` if not given.
     """
@@ -145,17 +146,18 @@ def power_iteration(
 
 
 def fantastic_four(weight: Array, geometry: Geometry) -> Baseline:
-    """sqrt(taps) times the least norm of the kernel as a matrix, over all 2^axes ways.
+    """sqrt(taps) times the smallest norm among the 2^axes matrix reshapings.
 
-    An upper bound (Singla and Feizi, for two axes): at any frequency the layer's matrix
-    is any of these between two factors, whose norms multiply to sqrt(taps). Each axis
-    of the kernel goes to rows or columns; what padding repeats comes on top.
+    An upper bound (Singla and Feizi, for two axes). Each reshaping assigns every axis
+    of the kernel to rows or to columns. At any frequency the layer's matrix equals each
+    of them multiplied on the left and right by factors whose norms multiply to
+    sqrt(taps). If padding repeats sites, the bound includes a factor for it.
 
     Parameters
     ----------
     weight : array, shape (out, in / groups, *kernel)
     geometry : Geometry
-        With grid None, the bound is for every input size.
+        With grid None, the bound holds for every input size.
     """
     stencil = stencil_of(weight, geometry)
     factor = embedding(stencil)[1] * math.sqrt(stencil.taps)
@@ -170,16 +172,17 @@ def fantastic_four(weight: Array, geometry: Geometry) -> Baseline:
 def gram_iteration(weight: Array, geometry: Geometry, *, steps: int = 6) -> Baseline:
     """The Frobenius norm of a high power of the Gram matrix, at every frequency.
 
-    An upper bound (Delattre and others). After `steps` rounds of H <- H^H H on the
-    matrix of a frequency, the root of order 2^steps of its Frobenius norm is still
-    above the norm, and soon close to it.
+    An upper bound (Delattre and others). After `steps` iterations of H <- H^H H on the
+    matrix of a frequency, the 2^steps-th root of its Frobenius norm bounds the spectral
+    norm from above and converges to it quickly.
 
     Parameters
     ----------
     weight : array, shape (out, in / groups, *kernel)
     geometry : Geometry
-        Its grid must be stated. A layer that is not block diagonal in the Fourier basis
-        is bounded through a circular one that holds it, however many the steps.
+        Its grid must be stated. If the layer is not block diagonal in the Fourier
+        basis, the bound is that of a circular layer which contains it; it then does not
+        converge to the layer's norm.
     steps : int
     """
     stencil = stencil_of(weight, geometry)
@@ -210,18 +213,19 @@ def tensor_norm(
     """sqrt(taps) times the norm of the kernel as a tensor, by alternating maximization.
 
     An estimate. The tensor's norm, the largest |sum of weight * u_1 * ... * u_m| over
-    complex unit vectors, one per axis, would give an upper bound (Grishina and others,
-    times what padding repeats). What is found is a local maximum, perhaps too small.
+    complex unit vectors, one per axis, would give an upper bound (Grishina and others;
+    with a factor if padding repeats sites). But the maximization may end in a local
+    maximum, which is too small.
 
     Parameters
     ----------
     weight : array, shape (out, in / groups, *kernel)
     geometry : Geometry
-        With grid None, the estimate is for every input size.
+        With grid None, the estimate is of the supremum over all input sizes.
     steps : int
-        Rounds over all the axes.
+        Sweeps over all axes.
     restarts : int
-        Random starts, of which the best counts.
+        The number of random starts; the largest result is returned.
     rng : numpy.random.Generator, optional
         Draws the starts; `default_rng(0)` if not given.
     """

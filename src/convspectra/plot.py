@@ -1,4 +1,4 @@
-"""Pictures of spectra, drawn on axes that the caller makes, shows and saves."""
+"""Plots of spectra, on axes that the caller makes, shows and saves."""
 
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -25,8 +25,8 @@ def draw_spectrum(spectrum: LayerSpectrum, ax: "Axes") -> None:
     ----------
     spectrum : LayerSpectrum
     ax : matplotlib.axes.Axes
-        Gets a line of the values over their rank, from 0 to 1, and a dashed one at the
-        certified upper end of the norm.
+        Gets a line of the values over their relative rank, from 0 to 1, and a dashed
+        line at the certified upper bound of the norm.
     """
     ax.plot(*_line(spectrum, normalized=True), linewidth=1.8, label="singular values")
     upper = float(spectrum.norm.upper)
@@ -46,7 +46,7 @@ def draw_report(
     normalized: bool = False,
     legend: bool = True,
 ) -> None:
-    """Draw the sorted singular values of all layers on `ax`, colored by their order.
+    """Draw the sorted singular values of all layers on `ax`, colored by layer order.
 
     Parameters
     ----------
@@ -54,12 +54,12 @@ def draw_report(
     ax : matplotlib.axes.Axes
         Gets a line per layer that has values.
     ratio : bool
-        Whether values are divided by the largest of their layer.
+        Whether to divide the values by the largest of their layer.
     normalized : bool
-        Whether ranks go from 0 to 1 in every layer, instead of counting its values.
+        Whether to scale the ranks of every layer to [0, 1].
     legend : bool
-        Whether to name the layers beside the lines, or to show a color bar where there
-        are too many of them. Where only some layers are exact, the legend says which.
+        Whether to show a legend of the layers, or a color bar if there are too many. If
+        only some layers have exact values, the legend says which.
     """
     layers = [layer for layer in report.layers if layer.values is not None]
     mixed = len({layer.exact for layer in layers}) > 1
@@ -78,14 +78,14 @@ def draw_report(
 
 
 def draw_order(report: Report, figure: Any, ax: "Axes | None" = None) -> None:
-    """Add the colors of the layers in their order to `figure`, as a color bar.
+    """Add a color bar to `figure` that shows the order of the layers.
 
     Parameters
     ----------
     report : Report
     figure : matplotlib.figure.Figure
     ax : matplotlib.axes.Axes, optional
-        Beside which it stands; by default beside all.
+        The axes to place it beside; by default all axes of the figure.
     """
     cm = require("matplotlib.cm", extra="plot")
     count = sum(layer.values is not None for layer in report.layers)
@@ -96,15 +96,15 @@ def draw_order(report: Report, figure: Any, ax: "Axes | None" = None) -> None:
 
 
 def draw_heat_map(spectrum: LayerSpectrum, ax: "Axes") -> None:
-    """Draw the largest value of a layer at each frequency, frequency 0 in the middle.
+    """Draw a layer's largest singular value at each frequency, with 0 in the center.
 
     Parameters
     ----------
     spectrum : LayerSpectrum
-        Of a layer with two axes and a grid.
+        The spectrum of a layer with two axes and a grid.
     ax : matplotlib.axes.Axes
-        Gets an image, and a color bar beside it. Frequencies are in cycles per output
-        site (input site, for a transposed layer): 0.5 changes sign at every site.
+        Gets an image and a color bar. Frequencies are in cycles per output site (for a
+        transposed layer, per input site): at 0.5 the sign alternates from site to site.
     """
     values = spectrum.values
     if values is None or values.ndim != 4:
@@ -127,14 +127,14 @@ def draw_heat_map(spectrum: LayerSpectrum, ax: "Axes") -> None:
 
 
 def draw_witness(image: np.ndarray, ax: "Axes") -> None:
-    """Draw an input that a layer stretches the most: its strongest channel.
+    """Draw the strongest channel of an input that attains the norm of a layer.
 
     Parameters
     ----------
     image : array, shape (channels, height, width)
-        As `top_vectors(weight, geometry).input`.
+        For example `top_vectors(weight, geometry).input`.
     ax : matplotlib.axes.Axes
-        Gets an image, and a color bar beside it.
+        Gets an image and a color bar.
     """
     image = np.real(image)
     energy = np.sum(image**2, axis=(1, 2))
@@ -151,19 +151,19 @@ def draw_witness(image: np.ndarray, ax: "Axes") -> None:
 
 
 def draw_trajectories(trajectories: Mapping[str, Any], ax: "Axes") -> None:
-    """Draw the certified upper end of every layer's norm over checkpoints.
+    """Draw the certified upper bound of every layer's norm over checkpoints.
 
     Parameters
     ----------
     trajectories : mapping
-        "checkpoints": their names in order; "layers": for each name "lower" and
-        "upper", a number per checkpoint, or None.
+        "checkpoints" holds their names in order; "layers" maps each layer's name to
+        "lower" and "upper", lists with a number or None per checkpoint.
     ax : matplotlib.axes.Axes
-        Gets a line per layer, and a legend where they are few.
+        Gets a line per layer, and a legend if there are few layers.
     """
     layers = trajectories["layers"]
-    for (name, ends), color in zip(layers.items(), _colors(len(layers))):
-        upper = np.array(ends["upper"], dtype=float)
+    for (name, bounds), color in zip(layers.items(), _colors(len(layers))):
+        upper = np.array(bounds["upper"], dtype=float)
         ax.plot(upper, color=color, marker=".", linewidth=1.4, label=name)
     names = trajectories["checkpoints"]
     step = max(1, -(-len(names) // TICKS))
@@ -172,7 +172,7 @@ def draw_trajectories(trajectories: Mapping[str, Any], ax: "Axes") -> None:
     plain = require("matplotlib.ticker", extra="plot").LogFormatter
     ax.yaxis.set_major_formatter(plain())
     ax.yaxis.set_minor_formatter(plain(labelOnlyBase=False, minor_thresholds=(2, 0.4)))
-    ax.set_ylabel("norm, certified upper end")
+    ax.set_ylabel("certified upper bound of the norm")
     ax.grid(True, color="0.9", linewidth=0.8)
     ax.spines[["top", "right"]].set_visible(False)
     if 0 < len(layers) <= LEGEND:

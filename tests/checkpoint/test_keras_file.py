@@ -721,7 +721,7 @@ CONFIG = json.dumps({"class_name": "Sequential", "config": {"layers": [conv("c")
         ([("model.weights.h5", weights())], "must have config.json and"),
         (
             [("config.json", " " * 2**25), ("model.weights.h5", b"")],
-            "beyond all bounds",
+            "unreasonably large",
         ),
         ([("config.json", CONFIG), ("model.weights.h5", b"x")], "a whole HDF5 file"),
         ([("config.json", "{"), ("model.weights.h5", b"x")], "a whole Keras file"),

@@ -378,7 +378,7 @@ def test_layers_in_subgraphs_are_named_and_skipped(tmp_path):
     ]
     tensors = [stored("w", WEIGHT), stored("g", np.ones(2))]
     network = reads(model_of(nodes, tensors), tmp_path)
-    why = "is of type Conv in a subgraph of 'either', and not read"
+    why = "is of type Conv in a subgraph of 'either', which is not supported"
     assert network.skipped == (("hidden", why), ("hidden@1", why))
     assert network.kernels[0].factors is None  # the branch reads before the norm
 
@@ -391,7 +391,7 @@ def test_layers_in_functions_are_named_and_skipped(tmp_path):
     node = make_node("MyConv", ["x", "w"], ["y"], domain="mine")
     model = model_of([node], [stored("w", WEIGHT)], functions=[function])
     why = reason(reads(model, tmp_path))
-    assert why == "is of type Conv in the function 'MyConv', and not read"
+    assert why == "is of type Conv in the function 'MyConv', which is not supported"
 
 
 @pytest.mark.parametrize(
@@ -596,7 +596,7 @@ def test_what_needs_a_grid_is_skipped_without_one(tmp_path):
     model = open_model("N", 2, "H", "W", strides=[2, 1], **LOWER)
     network = reads(model, tmp_path)
     assert grids(network) == [None]
-    why = "is of type Conv: its SAME_LOWER padding depends on an input size not known"
+    why = "is of type Conv: its SAME_LOWER padding depends on an unknown input size"
     assert network.skipped == (("y", why),)
     network = reads(model, tmp_path, (1, 2, 16, 9))
     assert network.kernels[1].stated["padding"] == ((1, 0), (1, 1))

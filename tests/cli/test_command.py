@@ -151,7 +151,7 @@ def test_values_of_another_boundary_are_labeled(capsys, kernel):
     assert main(["values", "k.npy", "--grid", "5", "--boundary", "zeros"]) == 0
     out, err = capsys.readouterr()
     assert out.split()[-10] == "torus"
-    assert "stands in" in err
+    assert "circular surrogate" in err
 
 
 def test_values_as_a_table(capsys, model):
@@ -181,7 +181,7 @@ def test_norm_without_a_grid_holds_for_every_size(capsys, kernel):
     assert main(["norm", "k.npy", "--grid", "none"]) == 0
     out, err = capsys.readouterr()
     assert "every size" in out
-    assert "bound every size from above" in err
+    assert "upper bound holds for every size" in err
 
 
 def test_rtol_sets_how_close_the_ends_are(capsys, kernel):
@@ -214,7 +214,7 @@ def test_clip_writes_what_clip_gives(capsys, model):
 def test_clip_says_that_it_ends_outside(capsys, kernel):
     assert main(["clip", "k.npy", "--grid", "6", "--max-norm", "1", "-o", "c.npy"]) == 0
     out, err = capsys.readouterr()
-    assert "left these above 1: 'k'. Take more --rounds" in err
+    assert "these are above 1: 'k'. Use more --rounds" in err
     assert "after from" in out
 
 
@@ -253,7 +253,7 @@ def test_compare_has_every_method_with_its_kind(capsys, kernel):
     found = {row["method"]: row for row in rows["kernels"]}
     want = norm_by_matrix(kernel, Geometry(grid=5, boundary="zeros"))
     upper = found["operator_norm"]
-    assert (upper["kind"], upper["ratio"]) == ("certified upper end", 1)
+    assert (upper["kind"], upper["ratio"]) == ("certified upper bound", 1)
     assert upper["value"] == pytest.approx(want, rel=1e-4)
     assert set(found) == {
         "operator_norm",
@@ -491,7 +491,7 @@ def test_help_teaches_by_example(capsys, command):
     assert main([command, "--help"]) == 0
     assert f"examples:\n  convspectra {command}" in capsys.readouterr().out
     assert main(["--help"]) == 0
-    assert "exit codes: 0 done, 1 what --fail-above asks" in capsys.readouterr().out
+    assert "exit codes: 0 done, 1 the check of --fail-above" in capsys.readouterr().out
 
 
 # Damage

@@ -99,7 +99,7 @@ def test_data_alone_leaves_no_files(capsys, here, model):
 
 def test_without_a_grid_norms_hold_for_every_size(capsys, model):
     out, err = said(capsys, "report", "model.safetensors")
-    assert "bound every size from above" in err
+    assert "upper bound holds for every size" in err
     assert "conv1.weight" in out
     (row, _) = document(capsys, "report", "model.safetensors")["layers"]
     for geometry in (
@@ -156,7 +156,7 @@ def test_a_file_of_bad_kernels_alone_could_not_be_looked_at(capsys, here):
 
 
 def test_what_is_taken_for_granted_is_said(capsys, model):
-    said_so = "they\nare taken to be circular"
+    said_so = "assumed to\nbe circular"
     argv = ["report", "model.safetensors", "--csv"]
     assert said_so in said(capsys, *argv, "--grid", 4).err
     assert said_so not in said(capsys, *argv, "--grid", 4, "--boundary", "zeros").err

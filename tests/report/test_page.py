@@ -392,7 +392,7 @@ def test_the_panel_shows_one_layer(show, rng):
     heat = {"top": top.tolist(), "thinned": True}
     own = layer("own", values_of="layer", heat=heat, stride=[2, 2])
     opened = show(report(own), link="#layer=own")
-    assert "stands in" not in opened.locator("#thinning").inner_text()
+    assert "surrogate" not in opened.locator("#thinning").inner_text()
     assert opened.locator("#of").inner_text() == "These are the layer’s own values."
     values, norm = traces(opened, "spectrum")
     assert values["y"] == own["curve"]["values"]
@@ -522,7 +522,10 @@ def test_a_layer_without_a_grid(show):
     opened = show(report(without_grid("any")))
     assert not opened.locator("#curves").is_visible()
     opened.locator("#rows tr").click()
-    assert "The norm holds for every size." in opened.locator("#of").inner_text()
+    assert (
+        "upper bound of the norm holds for every size."
+        in opened.locator("#of").inner_text()
+    )
     assert not opened.locator("#panel figure").first.is_visible()
     assert not opened.locator("#panel figure").last.is_visible()
     assert "supremum" in opened.locator("#facts").inner_text()

@@ -1,4 +1,4 @@
-"""The paper's clip-and-crop: singular values into a range, taps back to the kernel."""
+"""The paper's clip-and-crop: clip the singular values, crop to the kernel's taps."""
 
 import functools
 import math
@@ -47,26 +47,26 @@ def clip(
 ) -> Array:
     """Clip the singular values into [min_norm, max_norm], then crop to the kernel.
 
-    The paper's clip-and-crop. Cropping moves the values again, so that the result is
-    usually *outside* the bounds, after one round by some 20 percent; more rounds
-    alternate the two and come closer. `project` ends inside.
+    The paper's clip-and-crop. Cropping changes the values again, so the result usually
+    *violates* the bounds, after one round by some 20 percent; more rounds alternate the
+    two steps and come closer. `project` guarantees the upper bound.
 
     Parameters
     ----------
     weight : array, shape (out, in / groups, *kernel)
         (in, out / groups, *kernel) for a transposed layer.
     geometry : Geometry
-        With another boundary than circular, its `torus()` is clipped, as in the paper.
+        If the boundary is not circular, its `torus()` is clipped, as in the paper.
     max_norm : float
     rounds : int
     min_norm : float
-        At most `max_norm`. Equal to it, all values are drawn to one number: with 1,
-        the layer is drawn to one that keeps every length (Parseval).
+        At most `max_norm`. If the two are equal, all values are driven to that number:
+        with 1, the layer is driven towards a semi-orthogonal (Parseval) one.
 
     Returns
     -------
     array
-        Shaped and typed like `weight`, cut off from automatic differentiation.
+        Of the shape and dtype of `weight`; a constant to automatic differentiation.
     """
     stencil = stencil_of(weight, geometry)
     max_norm, min_norm = positive("max_norm", max_norm), float(min_norm)

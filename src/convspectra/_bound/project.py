@@ -1,4 +1,4 @@
-"""Kernels whose norm is certainly bounded: scaled, or the nearest one there is."""
+"""Kernels with a certified norm bound: scaled down, or the nearest one."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -27,9 +27,9 @@ SUPREMUM_RTOL = 3e-4  # how close norms are brought that hold for all grids at o
 
 
 def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
-    """Scale the kernel down until the norm is certainly at most `max_norm`.
+    """Scale the kernel down until its certified norm is at most `max_norm`.
 
-    A kernel whose norm is within the bound stays as it is.
+    A kernel that already satisfies the bound is returned unchanged.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
     Returns
     -------
     array
-        Shaped and typed like `weight`, cut off from automatic differentiation.
+        Of the shape and dtype of `weight`; a constant to automatic differentiation.
     """
     stencil = stencil_of(weight, geometry)
     max_norm = positive("max_norm", max_norm)
@@ -52,22 +52,23 @@ def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Projection:
-    """The nearest kernel within a bound, and how it was reached; see `project`.
+    """The nearest kernel within a norm bound, with certificates; see `project`.
 
     Attributes
     ----------
     weight : array
-        Shaped and typed like the kernel that was projected, cut off from automatic
+        Of the shape and dtype of the given kernel; a constant to automatic
         differentiation.
     before, after : NormBounds
-        The norm of the layer; `after.upper` is at most `max_norm`.
+        Bounds on the layer's norm; `after.upper` is at most `max_norm`.
     distance : scalar
         Frobenius norm of the change.
     rounds : int
-        Rounds of the iteration, 0 if the kernel was inside.
+        Iterations of the solver; 0 if the kernel already satisfied the bound.
     gap : scalar
-        No kernel inside has a squared distance below (1 - gap) * distance^2. For layers
-        past the matrix, of the kernels whose embedding is inside: see `project`.
+        Relative duality gap: no kernel within the bound has a squared distance below (1
+        - gap) * distance^2. For layers bounded by an embedding this refers to kernels
+        whose embedding satisfies the bound: see `project`.
     """
 
     weight: Array
@@ -83,21 +84,22 @@ def project(
 ) -> Projection:
     """The nearest kernel, with the same support, whose norm is at most `max_norm`.
 
-    Solves  minimize |K - weight|_F  over kernels K of the same shape with
-    operator_norm(K) <= max_norm, which is convex, and certifies the answer inside.
+    Solves the convex problem: minimize |K - weight|_F over kernels K of the same shape
+    with operator_norm(K) <= max_norm. The norm of the result is certified.
 
     Parameters
     ----------
     weight : array, shape (out, in / groups, *kernel)
         (in, out / groups, *kernel) for a transposed layer.
     geometry : Geometry
-        Layers that are not block diagonal and whose matrix has more than 2**18 entries
-        are projected so that the circular layer that holds them obeys the bound:
-        certainly inside, but `gap` then speaks of that smaller set. With grid None
-        every input size is to obey (that the stride divides, if circular).
+        If the layer is not block diagonal in the Fourier basis and its matrix has more
+        than 2**18 entries, the bound is imposed on a circular layer that contains it.
+        The result still satisfies the bound, but `gap` refers to that smaller feasible
+        set. With grid None the bound holds for every input size (if the boundary is
+        circular, for every size that the stride divides).
     max_norm : float
     rtol : float
-        The duality gap to reach, relative to the squared distance.
+        Duality gap to reach, relative to the squared distance.
 
     Returns
     -------

@@ -203,7 +203,7 @@ def _open_archive(path: Path) -> tuple[Store, Any]:
             most = size if plain else COMPRESSED_BYTES
             if info.file_size > (max(size, CONFIG_BYTES) if name == CONFIG else most):
                 raise Refusal(
-                    f"The members of a {WHAT} must not grow beyond all bounds, got "
+                    f"The members of a {WHAT} must not be unreasonably large, got "
                     f"{info.file_size} bytes in {name!a}. The file is damaged, or made "
                     "to exhaust the memory."
                 )

@@ -128,7 +128,7 @@ def _hidden(nodes: Iterable[Any], where: str) -> Iterator[tuple[str, str]]:
         if _is_layer(node):
             yield (
                 _label(node, index),
-                f"is of type {node.op_type} {where}, and not read",
+                f"is of type {node.op_type} {where}, which is not supported",
             )
 
 

@@ -79,9 +79,7 @@ def _padding(
     pairs, reach = [], _reach(kernel, stated)
     for n, s, r in zip(stated.get("grid", (1,) * axes), stated["stride"], reach):
         if s > 1 and "grid" not in stated:
-            raise ValueError(
-                "its SAME_LOWER padding depends on an input size not known"
-            )
+            raise ValueError("its SAME_LOWER padding depends on an unknown input size")
         total = max((-(-n // s) - 1) * s + r - n, 0)
         pairs.append((total - total // 2, total // 2))
     return {"padding": tuple(pairs)}

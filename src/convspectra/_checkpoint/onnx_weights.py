@@ -208,7 +208,7 @@ def _changes(
         if not np.array_equal(changed.setdefault(weight.name, (weight, new))[1], new):
             raise ValueError(
                 f"{weight.name!r} serves several layers, which must get the same "
-                f"numbers, got others for {name!r}. Change it for one of them alone."
+                f"numbers, got others for {name!r}. Change it for only one of them."
             )
     return changed
 
@@ -216,7 +216,7 @@ def _changes(
 def _define(known: dict[str, Stored | str], name: str, what: Stored | str) -> None:
     if name in known:
         raise Refusal(
-            f"A name must stand for one array, got two called {name!r}. The file is "
+            f"A name must denote one array, got two called {name!r}. The file is "
             "damaged: save it again."
         )
     known[name] = what

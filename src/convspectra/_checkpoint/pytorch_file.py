@@ -236,7 +236,7 @@ def _write(path: Path, target: Path, arrays: Mapping[str, np.ndarray]) -> None:
         if not torch.equal(tensors[name], numbers):
             raise ValueError(
                 f"{name!r} shares its numbers with another tensor, and both must get "
-                "the same, got two. Change one of them alone."
+                "the same, got two. Change only one of them."
             )
     saved = io.BytesIO()
     with parsing(WHAT):

@@ -1,4 +1,4 @@
-"""The commands, what each takes, and how its help teaches it."""
+"""The commands, their arguments and their help."""
 
 import argparse
 from importlib.metadata import version
@@ -27,19 +27,20 @@ examples:
   convspectra norm model.safetensors --fail-above 1
   convspectra project kernel.npy --grid none --max-norm 1 -o bounded.npy
 
-exit codes: 0 done, 1 what --fail-above asks does not hold, 2 could not run.
-`convspectra COMMAND --help` has the options of a command."""
+exit codes: 0 done, 1 the check of --fail-above failed, 2 could not run.
+`convspectra COMMAND --help` lists the options of a command."""
 
 REPORT = """
 
-Singular values and the certified norm of every layer: as a table, and in FOLDER as
-report.html, a page to look at them, report.json, and figures. Without a file, a small
-network that comes with the package. With several files, one result for each in
-FOLDER/results, written when it is done: a run that was stopped goes on where it was.
+Prints the singular values and the certified norm of every layer as a table, and writes
+a page, report.html, its data, report.json, and figures to FOLDER. Without a file, it
+analyses a small network that comes with the package. With several files, it writes a
+result for each to FOLDER/results as soon as it is done; an interrupted run resumes
+where it stopped.
 
-The graph of an .onnx file gives every layer its geometry. Other files have weights
-alone: --grid and the like hold for all of their kernels, and --geometry FILE.toml for
-each by its name:
+The graph of an .onnx file contains the geometry of every layer. For other files,
+--grid and the like apply to all kernels, and --geometry FILE.toml states the geometry
+by name:
 
   ["layer1.*"]
   grid = [32, 32]
@@ -47,21 +48,22 @@ each by its name:
   padding = 1
   boundary = "zeros"
 
-Without a grid a norm is bounded for every input size, and if nothing else is known
-either, for any stride, dilation, groups and zero padding. With a grid alone, layers are
-taken to be circular, of stride 1 and in one group, as the options say by default."""
+Without a grid, the upper bound of a norm holds for every input size, and if you state
+nothing else either, for any stride, dilation, groups and zero padding. With a grid
+only, layers are assumed to be circular, of stride 1 and in one group."""
 
 DIFF = """
 
-For each layer that both files have: its norm in both, and by what factor it grew, the
-most first. Exit code 1: some layer grew by more than --fail-above."""
+Shows the norm in both files of every layer that they share, and the factor by which it
+grew, largest growth first. Exit code 1: some norm may have grown by more than
+--fail-above."""
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     top = argparse.ArgumentParser(
         prog="convspectra",
-        description="What a convolutional layer really does to the size of its input.",
+        description="Singular values and certified norms of convolutional layers.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -82,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
 
     report = add(
         "report",
-        "every layer of a trained network: table, page, figures",
+        "analyse every layer of a trained network: table, page, figures",
         "",
         "model.onnx --input 1x3x224x224",
         "model.safetensors --grid 32 --json",
@@ -105,19 +107,21 @@ def parser() -> argparse.ArgumentParser:
         more=DIFF,
     )
     diff.add_argument("before", type=Path, metavar="A", help=suffixes())
-    diff.add_argument("after", type=Path, metavar="B", help="another, of any format")
+    diff.add_argument(
+        "after", type=Path, metavar="B", help="another file, of any of these formats"
+    )
     add_geometry(diff, grid=sizes_or_none)
     add_folding(diff)
     diff.add_argument(
         "--fail-above",
         type=level,
         metavar="FACTOR",
-        help="exit 1 if some norm may have grown by more than this factor",
+        help="exit with 1 if some norm may have grown by more than this factor",
     )
 
     values = add(
         "values",
-        "every singular value of each kernel, on a torus",
+        "all singular values of each kernel, with a circular boundary",
         "kernels.npz --grid 32x32",
         "kernel.npy --grid 28 --stride 2 --json > values.json",
         "model.safetensors --grid 32 --key 'layer1.*' -o values.npz",
@@ -129,12 +133,12 @@ def parser() -> argparse.ArgumentParser:
         dest="output",
         type=Path,
         metavar="OUT.npz",
-        help="save the values by name, each (*frequencies, groups, count)",
+        help="save the values by name, as arrays (*frequencies, groups, count)",
     )
 
     norm = add(
         "norm",
-        "the operator norm of each kernel, between two certified ends",
+        "a lower and a certified upper bound on the operator norm of each kernel",
         "kernel.npy",
         "kernel.npy --grid 32x32 --boundary zeros --padding 1",
         "model.safetensors --grid 32 --fail-above 1.0",
@@ -145,12 +149,12 @@ def parser() -> argparse.ArgumentParser:
         "--fail-above",
         type=level,
         metavar="NORM",
-        help="exit 1 if the upper end of some kernel is above",
+        help="exit with 1 if the upper bound of some kernel exceeds this",
     )
 
     clip = add(
         "clip",
-        "clip the singular values and crop to the kernel: fast, ends near the bound",
+        "clip the singular values and crop to the kernel: fast, comes near the bound",
         "kernel.npy --grid 32x32 --max-norm 1 -o clipped.npy",
         "model.safetensors --grid 32 --max-norm 1 --rounds 10 -o clipped.safetensors",
     )
@@ -161,29 +165,29 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=0.0,
         metavar="NORM",
-        help="raise smaller values to this (default 0)",
+        help="raise smaller values to this threshold (default 0)",
     )
     clip.add_argument(
         "--rounds",
         type=int,
         default=1,
         metavar="N",
-        help="how often to clip and crop in turn (default 1)",
+        help="rounds of clipping and cropping (default 1)",
     )
 
     project = add(
         "project",
-        "the nearest kernel whose norm is certainly within a bound",
+        "the nearest kernel with a certified norm bound",
         "kernel.npy --grid 32x32 --max-norm 1 -o bounded.npy",
         "model.safetensors --grid none --max-norm 1 -o bounded.safetensors",
     )
-    closeness = "how close the squared distance is to be to the least one"
+    closeness = "relative duality gap of the squared distance"
     add_file(project, grid=sizes_or_none, rtol=1e-3, closeness=closeness)
     add_bound(project)
 
     compare = add(
         "compare",
-        "the certified norm beside what other methods say of it",
+        "compare the certified norm with the results of other methods",
         "kernel.npy --grid 32x32",
         "model.safetensors --grid 32 --boundary zeros --json",
     )

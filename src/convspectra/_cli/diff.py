@@ -47,7 +47,7 @@ def diff(args: argparse.Namespace) -> int:
     if grown:
         say(f"grew by more than {args.fail_above:g}, or may have: {names(grown)}.")
     if alone:
-        say(f"cannot be compared, so that growth is unknown: {names(alone)}.")
+        say(f"cannot be compared, so their growth is unknown: {names(alone)}.")
     return int(bool(grown or alone))
 
 
@@ -69,7 +69,7 @@ def _pairs(
             if before[name].kernel.shape == after[name].kernel.shape:
                 pairs.append((before[name], after[name]))
                 continue
-            skipped[name] = "has another shape in each file"
+            skipped[name] = "has a different shape in each file"
         skipped.setdefault(name, f"is not in {one if name not in before else other}")
         alone.append(name)
     if not pairs:
@@ -85,7 +85,7 @@ def _layer(path: Path, one: Placed, options: Options) -> Layer:
 
 
 def _growth(before: Layer, after: Layer, rtol: float) -> dict[str, Any]:
-    """Both norms, and the ends of their ratio: 1 for a layer that is the same."""
+    """Both norms, and bounds on their ratio: 1 for a layer that is the same."""
     first = operator_norm(before.weight, before.geometry, rtol)
     second = operator_norm(after.weight, after.geometry, rtol)
     lower = _ratio(float(second.lower), float(first.upper))

@@ -89,8 +89,8 @@ def clipped(args: argparse.Namespace) -> int:
     outside = [row["name"] for row in rows if row["after_upper"] > most]
     if outside:
         say(
-            f"cropping has left these above {args.max_norm:g}: {names(outside)}. "
-            "Take more --rounds, or `convspectra project`, which ends inside."
+            f"after cropping these are above {args.max_norm:g}: {names(outside)}. "
+            "Use more --rounds, or `convspectra project`, which guarantees the bound."
         )
     return 0
 
@@ -119,8 +119,8 @@ def compare(args: argparse.Namespace) -> int:
     def measure(layer: Layer) -> None:
         norm = operator_norm(layer.weight, layer.geometry, args.rtol)
         found = [
-            ("operator_norm", "certified lower end", Lower(norm.lower)),
-            ("operator_norm", "certified upper end", Upper(norm.upper)),
+            ("operator_norm", "attained lower bound", Lower(norm.lower)),
+            ("operator_norm", "certified upper bound", Upper(norm.upper)),
         ]
         for method in METHODS:
             baseline = method(layer.weight, layer.geometry)

@@ -1,4 +1,4 @@
-"""The options that commands share, and what they say of the kernels in a file."""
+"""The options that commands share, which select kernels and state geometries."""
 
 import argparse
 import math
@@ -11,14 +11,14 @@ from .._checkpoint.select import FIELDS, read_table
 from .._layer.boundary import BOUNDARIES
 from .._report.from_file import Options
 
-CLOSENESS = "how close the ends of a norm are to be, where they can"
+CLOSENESS = "relative gap between the bounds of a norm, where it can be reached"
 WITH_GRAPH = suffixes(lambda format: format.graph)
 WITH_MATRICES = suffixes(lambda format: format.matrices)
 
 
 def add_report(to: argparse.ArgumentParser) -> None:
     """What a report leaves behind, and who works on several files."""
-    to.add_argument("--csv", action="store_true", help="print CSV, not a table")
+    to.add_argument("--csv", action="store_true", help="print CSV instead of a table")
     to.add_argument(
         "-o",
         dest="output",
@@ -26,7 +26,7 @@ def add_report(to: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help=(
             "for the page, the figures and the results (default convspectra-report; "
-            "of one file, with --json or --csv, nothing is written unless this is said)"
+            "for one file with --json or --csv, nothing is written without this option)"
         ),
     )
     to.add_argument(
@@ -41,24 +41,24 @@ def add_report(to: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="files that are worked on at the same time (default 1)",
+        help="number of files to process at the same time (default 1)",
     )
     many.add_argument(
         "--backend",
         choices=("loky", "dask", "ray"),
         default="loky",
-        help="processes of this machine by joblib (default), or a cluster",
+        help="processes on this machine, by joblib (default), or a cluster",
     )
     many.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="of a cluster: tcp://10.0.0.1:8786 (Dask), 10.0.0.1:6379 (Ray)",
+        help="address of a cluster: tcp://10.0.0.1:8786 (Dask), 10.0.0.1:6379 (Ray)",
     )
     many.add_argument(
         "--shard",
         type=_shard,
         metavar="I/N",
-        help="every Nth file, from the Ith on: one of N jobs that share the work",
+        help="take every Nth file, starting with the Ith: one of N jobs",
     )
 
 
@@ -67,7 +67,7 @@ def add_folding(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--fold",
         action="store_true",
-        help=f"take a layer together with the BatchNorm after it ({WITH_GRAPH})",
+        help=f"fold each BatchNorm into the layer before it ({WITH_GRAPH})",
     )
 
 
@@ -106,7 +106,7 @@ def add_geometry(
         type=_all_sizes,
         metavar="SIZES",
         help=(
-            "of the network's input, 1x3x224x224, for a file with a graph "
+            "the network's input shape, like 1x3x224x224, for a file with a graph "
             f"({WITH_GRAPH})"
         ),
     )
@@ -115,9 +115,9 @@ def add_geometry(
         dest="table",
         type=Path,
         metavar="FILE.toml",
-        help="geometries by the names of kernels, or patterns for names",
+        help="a table of geometries by kernel names or patterns",
     )
-    meaning = "the input size of the layers, 32x32 or 32 for every axis"
+    meaning = "the input size of the layers, 32x32, or 32 for every axis"
     if grid is sizes_or_none:
         meaning += ", or none for every input size at once (default)"
     to.add_argument("--grid", type=grid, metavar="SIZE", help=meaning)
@@ -132,14 +132,14 @@ def add_geometry(
         "--groups",
         type=int,
         metavar="N",
-        help="into which the channels are divided (default 1)",
+        help="number of groups of channels (default 1)",
     )
     to.add_argument(
         "--padding",
         type=_padding,
         metavar="P",
         help=(
-            "same, valid, 1, 1x2, or before:after on each axis, 0:1x0:1 (default same)"
+            "same, valid, 1, 1x2, or before:after for each axis, 0:1x0:1 (default same)"
         ),
     )
     to.add_argument(
@@ -151,21 +151,21 @@ def add_geometry(
         "--transposed",
         action="store_true",
         default=None,
-        help="the layer is a transposed convolution, its kernel (in, out, *kernel)",
+        help="the layer is a transposed convolution with a kernel (in, out, *kernel)",
     )
     to.add_argument(
         "--output-padding",
         type=sizes,
         metavar="N",
-        help="further outputs at the end of a transposed layer (default 0)",
+        help="additional output sites at the end of a transposed layer (default 0)",
     )
     to.add_argument(
         "--layout",
         choices=("oihw", "hwio"),
         help=(
-            "of arrays: oihw, (out, in, *kernel), as in PyTorch; hwio, (*kernel, in, "
-            "out), as in Keras, TensorFlow and Flax (default: what the file says, else "
-            "oihw)"
+            "the layout of arrays: oihw, (out, in, *kernel), as in PyTorch; hwio, "
+            "(*kernel, in, out), as in Keras, TensorFlow and Flax (default: the file's "
+            "own, else oihw)"
         ),
     )
     to.add_argument(
@@ -175,7 +175,7 @@ def add_geometry(
         metavar="R",
         help=f"{closeness} (default {rtol:g})",
     )
-    to.add_argument("--json", action="store_true", help="print JSON, not a table")
+    to.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def add_bound(to: argparse.ArgumentParser) -> None:
@@ -185,7 +185,7 @@ def add_bound(to: argparse.ArgumentParser) -> None:
         type=float,
         required=True,
         metavar="NORM",
-        help="the bound, a positive number",
+        help="the bound on the norm, a positive number",
     )
     to.add_argument(
         "-o",
@@ -193,7 +193,7 @@ def add_bound(to: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="OUT",
-        help="a copy of FILE with the new kernels; all else in it is kept",
+        help="the copy of FILE with the new kernels and everything else unchanged",
     )
     to.add_argument(
         "--linear",
@@ -265,7 +265,7 @@ def _padding(text: str) -> Any:
 
 
 def level(text: str) -> float:
-    """A finite number to compare with."""
+    """A finite number to compare norms with."""
     try:
         level = float(text)
     except ValueError:

@@ -40,7 +40,7 @@ COMPARISON = _KERNEL | {
     "method": "method",
     "kind": "kind",
     "value": "value",
-    "of upper end": "ratio",
+    "of upper bound": "ratio",
 }
 GROWTH = {
     "kernel": "name",

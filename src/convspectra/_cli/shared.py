@@ -77,7 +77,7 @@ def about(layer: Layer) -> dict[str, Any]:
 
 
 def ends(norm: NormBounds, prefix: str = "") -> dict[str, Any]:
-    """Both ends of a norm, for a row."""
+    """Both bounds of a norm, for a row."""
     return {
         f"{prefix}lower": Lower(norm.lower),
         f"{prefix}upper": Upper(norm.upper),

@@ -4,11 +4,10 @@ Real and imaginary parts are apart, and only lower triangles count. Large matric
 one after the other, small ones side by side in the lanes of vectors.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from .._arrays.array import Array
 from .._base import cached
 
 SIDE_BY_SIDE = 64  # the side of matrices of which a vector's worth stays in the cache
@@ -141,7 +140,7 @@ class Panels:
         lanczos_panels(re, im, self.layout, basis, diagonal, beside)
         return diagonal, beside, basis
 
-    def _filled_up(self, x: Array) -> np.ndarray:
+    def _filled_up(self, x: Any) -> np.ndarray:
         """Real and imaginary parts of a vector, as the kernels have them."""
         found = np.zeros((2, self.rows))
         found[:, : self.side] = x.real, x.imag
@@ -203,7 +202,7 @@ def tops_of_tridiagonal(diagonal: np.ndarray, beside: np.ndarray) -> np.ndarray:
 
 
 @cached(maxsize=None)
-def first_vector(side: int) -> Array:
+def first_vector(side: int) -> Any:
     """Where Lanczos begins."""
     x = np.random.default_rng(0).standard_normal((side, 2)) @ np.array([1, 1j])
     return x / np.linalg.norm(x)

@@ -65,7 +65,7 @@ def boundary_of(name: str) -> Boundary:
     """The boundary of this name; an error if there is none."""
     if name not in _BY_NAME:
         raise ValueError(
-            f"A boundary must be one of {', '.join(_BY_NAME)}, got {name!r}, of which "
-            "nothing is known. State in `_layer/boundary.py` what it reads."
+            f"A boundary must be one of {', '.join(_BY_NAME)}, got {name!r}, which "
+            "is not defined. Define in `_layer/boundary.py` what it reads."
         )
     return _BY_NAME[name]

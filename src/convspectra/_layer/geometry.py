@@ -1,4 +1,4 @@
-"""What a convolution is besides its weights, stated once and checked at birth."""
+"""The geometry of a convolution: everything but its weights, validated on creation."""
 
 from dataclasses import dataclass, replace
 from typing import (
@@ -41,28 +41,28 @@ class Axis(NamedTuple):
 class Geometry:
     """Grid, stride, dilation, groups, padding and boundary of a convolution.
 
-    Output site r reads the input sites `stride * r + dilation * t - before`, t being
-    the taps of the kernel. One number stands for every axis, a tuple has an entry per
-    axis. As soon as one argument is a tuple all fields are; until then they stay
-    numbers, and take the number of axes from the kernel they meet.
+    Output site r reads the input sites `stride * r + dilation * t - before`, where t
+    runs over the taps of the kernel and `before` is the padding. A number applies to
+    every axis; a tuple has one entry per axis. If any argument is a tuple, all fields
+    become tuples; otherwise they stay numbers, and the kernel determines the number of
+    axes.
 
     Parameters
     ----------
     grid : int, tuple of int, or None
-        The sizes of the layer's *input*, for transposed layers too. None stands for
-        every input size at once: what changes or bounds norms can work with that.
+        The size of the layer's *input*, for transposed layers too. None means all input
+        sizes at once; functions that bound or change norms accept it.
     stride, dilation : int or tuple of int
     groups : int
     padding : "same", "valid", int, an int per axis, or a (before, after) pair per axis
-        "same" gives ceil(grid / stride) outputs and puts an odd site of padding at the
-        end; for a transposed layer it gives grid * stride outputs. Kept as "same" or
-        as pairs.
+        "same" gives ceil(grid / stride) outputs, with the extra site of an odd padding
+        at the end; for a transposed layer it gives grid * stride outputs.
     boundary : {"circular", "zeros", "reflect", "replicate"}
         What the layer reads beyond its input.
     transposed : bool
         Whether the layer is the transpose of the convolution with this weight.
     output_padding : int or tuple of int
-        Further outputs at the end of a transposed layer.
+        Additional output sites at the end of a transposed layer.
 
     Examples
     --------
@@ -126,27 +126,28 @@ class Geometry:
         return self
 
     def out_grid(self, kernel: Sizes | None = None) -> tuple[int, ...]:
-        """Return the sizes of the layer's output.
+        """Return the size of the layer's output.
 
         Parameters
         ----------
         kernel : int or tuple of int, optional
-            Sizes of the kernel; needed unless `padding` is "same".
+            The size of the kernel; required unless `padding` is "same".
         """
         axes = self.meet(kernel)
         return tuple(a.columns if self.transposed else a.rows for a in axes)
 
     def torus(self, kernel: Sizes | None = None) -> "Geometry":
-        """Return the circular geometry that stands in for this one.
+        """Return the geometry of the layer's circular surrogate.
 
-        It has the same stride, dilation and groups on a grid of (output grid) * stride
+        It has the same stride, dilation and groups, on a grid of (output grid) * stride
         (transposed: on the same grid), where the layer is block diagonal in the Fourier
-        basis. Its singular values approximate those of this layer, and bound nothing.
+        basis. Its singular values approximate those of this layer but do not bound
+        them.
 
         Parameters
         ----------
         kernel : int or tuple of int, optional
-            Sizes of the kernel; needed unless `padding` is "same".
+            The size of the kernel; required unless `padding` is "same".
         """
         axes = self.meet(kernel)
         if self.transposed:
@@ -163,7 +164,7 @@ class Geometry:
         if self.grid is None:
             raise ValueError(
                 "A grid is needed here, got grid None. State the input size, or call "
-                "`operator_norm`, which bounds every size at once."
+                "`operator_norm`, which bounds the norm for every size."
             )
         if kernel is None and self.padding != "same":
             raise ValueError(
@@ -251,7 +252,7 @@ def _axis(geometry: Geometry, axis: int, n: int, kernel: int) -> Axis:
     if min(rows, columns) < 1:
         raise ValueError(
             f"The layer must have an output, got none on axis {axis}: grid {n}, a "
-            f"kernel that spans {reach} sites, padding {(before, after)}. Take a "
+            f"kernel that spans {reach} sites, padding {(before, after)}. Use a "
             "larger grid or another padding."
         )
     return Axis(columns, rows, before)

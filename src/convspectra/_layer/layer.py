@@ -17,7 +17,7 @@ class Layer:
     weight : array, shape (out, in / groups, *kernel)
         (in, out / groups, *kernel) for a transposed layer: PyTorch's layouts.
     geometry : Geometry
-        May leave the number of axes open; the layer's has the kernel's.
+        If it leaves the number of axes open, the kernel determines it.
     """
 
     name: str
@@ -33,12 +33,12 @@ class Layer:
 
     @classmethod
     def from_oihw(cls, name: str, weight: Array, geometry: Geometry) -> "Layer":
-        """From the layout of PyTorch and ONNX: channels first, (out, in, *kernel)."""
+        """Make a layer from the layout of PyTorch and ONNX, (out, in, *kernel)."""
         return cls(name, weight, geometry)
 
     @classmethod
     def from_hwio(cls, name: str, weight: Array, geometry: Geometry) -> "Layer":
-        """From the layout of Keras, TensorFlow and Flax: (*kernel, in, out).
+        """Make a layer from the layout of Keras, TensorFlow, Flax: (*kernel, in, out).
 
         For a transposed layer that layout is (*kernel, out, in).
         """

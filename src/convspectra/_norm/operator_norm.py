@@ -1,4 +1,4 @@
-"""The operator norm of a layer, between two ends that hold."""
+"""A lower and an upper bound on the operator norm of a layer."""
 
 import math
 from collections.abc import Callable
@@ -47,19 +47,20 @@ LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True, slots=True)
 class NormBounds:
-    """Two ends with the norm of the layer between them; see `operator_norm`.
+    """A lower and an upper bound on a layer's norm; see `operator_norm`.
 
     Attributes
     ----------
     lower : scalar
-        Attained: some input is stretched that much.
+        Attained: for some input x, |layer(x)| is at least `lower` * |x|.
     upper : scalar
-        Certified: no input is stretched more. Differentiable in torch and JAX.
+        Certified: |layer(x)| is at most `upper` * |x| for every input x. Differentiable
+        in torch and JAX.
     method : {"frequencies", "matrix", "embedding", "supremum"}
-        How the upper end was certified.
+        How the upper bound was certified.
     grid : tuple of int, or None
-        The input size that this holds for; None for every size (of those that the
-        stride divides, if the boundary is circular).
+        The input size for which the bounds hold; None for every size (if the boundary
+        is circular, every size that the stride divides).
     """
 
     lower: Any
@@ -69,14 +70,14 @@ class NormBounds:
 
     @property
     def gap(self) -> float:
-        """How far the ends are apart: upper / lower - 1."""
+        """The relative gap between the bounds: upper / lower - 1."""
         lower, upper = float(numbers(self.lower)), float(numbers(self.upper))
         if lower == 0:
             return 0.0 if upper == 0 else math.inf
         return upper / lower - 1
 
     def __str__(self) -> str:
-        """Both ends with four digits, rounded outward."""
+        """Both bounds with four digits, rounded outward."""
         if is_traced(self.upper):
             return repr(self)
         lower, upper = Lower(numbers(self.lower)), Upper(numbers(self.upper))
@@ -84,37 +85,42 @@ class NormBounds:
 
 
 def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> NormBounds:
-    """The largest factor by which the layer stretches an input, between two ends.
+    """Bound the operator norm of a layer from below and above.
+
+    The operator norm, the largest singular value, is the largest factor by which the
+    layer can stretch an input.
 
     Parameters
     ----------
     weight : array, shape (out, in / groups, *kernel)
         (in, out / groups, *kernel) for a transposed layer.
     geometry : Geometry
-        With grid None the norm is the supremum over every input size (of the sizes
-        that the stride divides, if the boundary is circular).
+        With grid None the norm is the supremum over all input sizes (if the boundary
+        is circular, over all sizes that the stride divides).
     rtol : float
-        How close the ends must be, wherever they can be: `upper / lower - 1 <= rtol`.
-        On small grids and matrices they come much closer at no cost.
+        Relative gap to reach, where the method allows it: `upper / lower - 1 <= rtol`.
+        On small grids and for small matrices the gap is much smaller at no cost.
 
     Returns
     -------
     NormBounds
         `lower <= norm <= upper`, rounding included, by one of these methods:
 
-        - "frequencies": circular boundary, block diagonal. The ends meet to `rtol`.
-        - "matrix": any other layer whose matrix is small: up to `2**24` entries, and
-          `2**33` if these are multiplied by its shorter side (2048 x 2048, or many
-          smaller ones in groups). The ends meet to `rtol`.
-        - "embedding": other layers. The upper end is that of a circular layer which
-          holds this one as a block; the lower end is attained on the layer itself.
-        - "supremum": grid None. With zero padding or a circular boundary the ends meet
-          to `rtol`; with any other the upper end is that times what the padding
-          can add on the smallest grid.
+        - "frequencies": the layer is block diagonal in the Fourier basis. The bounds
+          agree to `rtol`.
+        - "matrix": any other layer whose matrix is small: at most `2**24` entries, and
+          at most `2**33` for the entries times the shorter side (2048 x 2048, or many
+          smaller matrices in groups). The bounds agree to `rtol`.
+        - "embedding": all other layers. The upper bound is that of a circular layer
+          which contains this one as a block; the lower bound is attained on the layer
+          itself.
+        - "supremum": grid None. With a zero or circular boundary the bounds agree to
+          `rtol`; with any other, the upper bound is multiplied by the most that the
+          padding can contribute on the smallest grid.
 
-        A norm below what rounding leaves of the kernel, some 1e-14 of it, is bounded
-        by that. The ends are double-precision scalars of the array's library (single
-        in JAX without x64, rounded outward).
+        A norm below the rounding error, about 1e-14 of the kernel's size, is bounded by
+        that error. The bounds are double-precision scalars of the array's library
+        (single precision in JAX without x64, rounded outward).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Inputs that are stretched as much as can be: waves on a torus, or by Lanczos."""
+"""Inputs that attain the norm: plane waves on a torus, otherwise by Lanczos."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,7 +35,7 @@ POWER_STEPS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopVectors:
-    """An input that attains the norm, and what becomes of it; see `top_vectors`."""
+    """A top singular pair of a layer: input, output and gain; see `top_vectors`."""
 
     input: Array
     output: Array
@@ -43,7 +43,7 @@ class TopVectors:
 
 
 def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> TopVectors:
-    """An input image that the layer stretches as much as it can.
+    """An input that attains the operator norm of the layer, and its output.
 
     Parameters
     ----------
@@ -51,15 +51,16 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
         (in, out / groups, *kernel) for a transposed layer.
     geometry : Geometry
     rtol : float
-        How close the gain is to be to the norm: certified for a circular layer that is
-        block diagonal, an estimate of the Lanczos iteration for any other.
+        Relative difference allowed between gain and norm: certified if the layer is
+        block diagonal in the Fourier basis, otherwise estimated by the Lanczos
+        iteration.
 
     Returns
     -------
     TopVectors
-        input : array, shape (in, *grid), of length 1, real for real weights;
-        output : array, shape (out, *out_grid), the layer's answer, of length `gain`;
-        gain : scalar, attained, so never above the norm but for rounding.
+        input : array, shape (in, *grid), of norm 1, real for real weights;
+        output : array, shape (out, *out_grid), the layer's output, of norm `gain`;
+        gain : scalar, a lower bound on the norm up to rounding.
     """
     stencil, rtol = stencil_of(weight, geometry), fraction("rtol", rtol)
     double, scale = normalized(numbers(weight))

@@ -12,8 +12,8 @@ from .document import document_of
 from .spectra import LayerSpectrum, Report, layer_spectrum
 
 ASSUMED = (
-    "Neither the file nor the options say what layers read beyond their input: they\n"
-    "are taken to be circular. With zero padding a norm can be larger."
+    "Neither the file nor the options state a boundary, so the layers are assumed to\n"
+    "be circular. With zero padding a norm can be larger."
 )
 Watch = Callable[[list[Placed]], Iterable[Placed]]
 

@@ -25,8 +25,8 @@ BACKENDS = ("loky", "dask", "ray")
 # file system in use has coarser ones.
 YOUNG = 2 * 10**9
 DIED = (
-    "The process that works on a checkpoint must stay alive, and was killed, also with "
-    "no other beside it. Most often the memory is short: take a machine with more."
+    "The process that works on a checkpoint must stay alive, but it was killed, even "
+    "when it ran alone. The usual cause is a lack of memory: use a machine with more."
 )
 
 Work = Callable[[Path], dict[str, Any]]
@@ -119,8 +119,8 @@ def shard(paths: Iterable[Path], number: int, count: int) -> list[Path]:
     """
     if not 1 <= size("number", number, least=1) <= size("count", count, least=1):
         raise ValueError(
-            f"A shard must be one of those that there are, got {number} of {count}. "
-            "They count from 1."
+            f"A shard must be a number from 1 to the count of shards, got {number} of "
+            f"{count}."
         )
     given = list(paths)
     mine = set(sorted(set(given), key=natural_key)[number - 1 :: count])
@@ -194,12 +194,12 @@ def _running(
         )
     if size("jobs", jobs, least=1) > 1 and backend != "loky":
         raise ValueError(
-            f"`jobs` must be left out on a cluster, got {jobs} for {backend}: its own "
-            "workers say how many there are."
+            f"`jobs` must be left out on a cluster, got {jobs} for {backend}: the "
+            "cluster's workers determine the number."
         )
     if (backend == "dask" and not scheduler) or (backend == "loky" and scheduler):
         raise ValueError(
-            "`scheduler` must be the address of a cluster, and only for one, got "
+            "`scheduler` must be the address of a cluster, and given only for one, got "
             f"{scheduler!r} for {backend}."
         )
     if backend == "dask":
@@ -291,8 +291,8 @@ def _dask(work: Work, distributed: Any, scheduler: str | None) -> Iterator[Run]:
                 yield _Found(path_of[future.key], error=DIED, is_final=False)
             except CancelledError as error:
                 raise OSError(
-                    f"The Dask scheduler at {scheduler!r} must stay to the end, and "
-                    "was lost. What was done is kept: run this again."
+                    f"The Dask scheduler at {scheduler!r} must run to the end, but the "
+                    "connection was lost. Finished results are kept: run this again."
                 ) from error
             future.release()  # the cluster need not hold what is written here
 

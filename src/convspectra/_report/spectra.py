@@ -1,4 +1,4 @@
-"""What the layers of a network do, side by side: data first, then one plain table."""
+"""The spectra of the layers of a network: the data, and a plain table of them."""
 
 import math
 import time
@@ -36,16 +36,16 @@ COLUMNS = {
     "seconds": "seconds",
 }
 STAND_IN = (
-    "The values of a torus are those of the circular layer that stands in for the one\n"
-    "named, an approximation."
+    "Values of a torus are those of the layer's circular surrogate. They approximate\n"
+    "the layer's values and do not bound them."
 )
-NOTE = f"{STAND_IN} Norms are of the layer as it is, between ends that hold."
+NOTE = f"{STAND_IN} Norm bounds hold for the layer itself."
 EVERY_SIZE = (
-    "Norms without an input size bound every size from above (with a circular\n"
-    "boundary, every one that the stride divides); there are no values then."
+    "Without an input size, the upper bound holds for every size (with a circular\n"
+    "boundary, for every size that the stride divides), and there are no values."
 )
-LOUDEST = 3  # layers that a summary names
-NAMED = 6  # of what was skipped for one reason
+LARGEST = 3  # layers of largest norm that a summary names
+NAMED = 6  # skipped layers that are named per reason
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,19 +56,21 @@ class LayerSpectrum:
     ----------
     name : str
     shape : tuple of int
-        Of the weight.
+        The shape of the weight.
     geometry : Geometry
     values : numpy.ndarray, shape (*frequencies, groups, count), or None
-        As `singular_values` gives them on `geometry.torus()`. None if there is no grid.
+        As returned by `singular_values`, of the layer itself if `exact`, otherwise of
+        `geometry.torus()`. None if there is no grid.
     exact : bool
-        Whether these are the layer's own values: it is block diagonal in the Fourier
-        basis. Else they are those of the torus that stands in for it, and approximate.
+        Whether `values` are the layer's own, because it is block diagonal in the
+        Fourier basis. Otherwise they are those of its circular surrogate, an
+        approximation.
     norm : NormBounds
-        Of the layer as it is; without a grid, for every input size.
+        Bounds on the layer's norm; without a grid, for every input size.
     reshaped : float
-        The norm of the kernel reshaped to a matrix, often taken for the layer's.
+        The norm of the kernel reshaped to a matrix, often mistaken for the layer's.
     seconds : float
-        What it took to compute all this.
+        The time taken to compute all this.
     """
 
     name: str
@@ -81,13 +83,13 @@ class LayerSpectrum:
     seconds: float
 
     def sorted_values(self) -> np.ndarray:
-        """Return all values in one descending row; none if there is no grid."""
+        """Return all values in descending order; an empty array if there is no grid."""
         if self.values is None:
             return np.empty(0)
         return np.sort(self.values, axis=None)[::-1]
 
     def row(self) -> dict[str, Any]:
-        """Return plain numbers for JSON; what is unknown or infinite is None."""
+        """Return plain numbers for JSON; unknown and infinite ones are None."""
         return {
             "name": self.name,
             "shape": list(self.shape),
@@ -144,13 +146,13 @@ STATISTICS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """The spectra of several layers; `print` shows them as a table.
+    """The spectra of several layers; `print` shows a table.
 
     Attributes
     ----------
     layers : tuple of LayerSpectrum
     skipped : dict of str to str
-        What else there was, by name, and why it is not among the layers.
+        The names of layers that were left out, and the reasons.
     """
 
     layers: tuple[LayerSpectrum, ...]
@@ -161,30 +163,30 @@ class Report:
         return [layer.row() for layer in self.layers]
 
     def to_dataframe(self) -> Any:
-        """Return the rows as a pandas.DataFrame, by the names of the layers."""
+        """Return the rows as a pandas.DataFrame, indexed by layer name."""
         pandas = require("pandas", extra="report")
         return pandas.DataFrame(self.rows()).set_index("name")
 
     def summary(self) -> dict[str, Any]:
-        """Return the loudest layers, and the logarithm of the product of all norms.
+        """Return the layers of largest norm, and the log10 of the product of all norms.
 
-        The product, which is between 10**log10_product_lower and
-        10**log10_product_upper, is what a plain chain of these layers could stretch an
-        input by at most. An end is None if some layer's is zero.
+        The product lies between 10**log10_product_lower and 10**log10_product_upper. It
+        bounds the norm of a plain chain of these layers. A logarithm is None if the
+        corresponding bound of some layer is zero.
         """
         lower = _log10_product([float(layer.norm.lower) for layer in self.layers])
         upper = _log10_product([float(layer.norm.upper) for layer in self.layers])
-        loudest = sorted(self.layers, key=lambda layer: -float(layer.norm.upper))
+        descending = sorted(self.layers, key=lambda layer: -float(layer.norm.upper))
         return {
             "layers": len(self.layers),
             "skipped": len(self.skipped),
-            "largest": [layer.name for layer in loudest[:LOUDEST]],
+            "largest": [layer.name for layer in descending[:LARGEST]],
             "log10_product_lower": None if lower is None else Lower(lower),
             "log10_product_upper": None if upper is None else Upper(upper),
         }
 
     def notes(self) -> list[str]:
-        """Return what a reader of these numbers must know, in sentences."""
+        """Return sentences that explain how to read the numbers."""
         found = []
         if any(x.values is not None and not x.exact for x in self.layers):
             found.append(NOTE)
@@ -217,7 +219,7 @@ def summary_lines(report: Report) -> list[str]:
         return reasons(report.skipped)
     found = report.summary()
     by_name = {layer.name: Upper(layer.norm.upper) for layer in report.layers}
-    loudest = ", ".join(
+    largest = ", ".join(
         f"{cell(name)} {cell(by_name[name])}" for name in found["largest"]
     )
     lower, upper = (
@@ -225,7 +227,7 @@ def summary_lines(report: Report) -> list[str]:
         for log in (found["log10_product_lower"], found["log10_product_upper"])
     )
     return [
-        f"Largest norms: {loudest}. Product of all norms: {lower} to {upper}.",
+        f"Largest norms: {largest}. Product of all norms: {lower} to {upper}.",
         *reasons(report.skipped),
     ]
 
@@ -250,11 +252,11 @@ def spectra(layers: Iterable[Layer], *, rtol: float = 1e-4) -> Report:
     Parameters
     ----------
     layers : iterable of Layer
-        Taken one at a time: a list, or what `convspectra.torch.layers(model, example)`
-        returns, whose `skipped` the report keeps. A layer without a grid gets a norm
-        that holds for every input size, and no values.
+        A list, or the result of `convspectra.torch.layers(model, example)`, whose
+        `skipped` the report keeps. A layer without a grid gets norm bounds for every
+        input size, and no values.
     rtol : float
-        How close the ends of each norm are to be, wherever they can be.
+        Relative gap between the bounds of each norm; see `operator_norm`.
 
     Returns
     -------
@@ -277,7 +279,7 @@ def layer_spectrum(layer: Layer, rtol: float) -> LayerSpectrum:
     weight, geometry = layer.weight, layer.geometry
     stencil = stencil_of(weight, geometry)
     norm = operator_norm(weight, geometry, rtol)
-    lower, upper = (float(to_numpy(end)) for end in (norm.lower, norm.upper))
+    lower, upper = (float(to_numpy(x)) for x in (norm.lower, norm.upper))
     values = None
     if geometry.grid is not None:
         torus = geometry if stencil.is_torus else geometry.torus(stencil.kernel)

@@ -1,4 +1,4 @@
-"""Bound a PyTorch network while it trains, and see what its layers do."""
+"""Analyse the layers of a PyTorch model, and bound their norms during training."""
 
 from ._bounded import bounded as bounded
 from ._in_place import clip_ as clip_

@@ -1,4 +1,4 @@
-"""A layer whose norm is bounded by how its weight is made."""
+"""A parametrization that bounds the norm of a layer."""
 
 from typing import TypeVar
 
@@ -20,35 +20,34 @@ MARGIN = 8  # roundings of the weight by which the norm may be too large
 def bounded(
     module: Module, max_norm: float = 1.0, *, grid: tuple[int, ...] | None = None
 ) -> Module:
-    """Give a layer a weight that is scaled down to a norm of at most `max_norm`.
+    """Parametrize a layer so that its norm is at most `max_norm`.
 
-    A parametrization of PyTorch's: the weight is computed from the parameter whenever
-    it is used, and gradients go through the norm (first ones, not second). There is no
-    state that has to warm up: it is right from the first call on, in training and
+    This is a PyTorch parametrization: whenever the weight is used, it is computed by
+    scaling the parameter, and gradients flow through the norm (first derivatives only).
+    There is no state to warm up: it is correct from the first call on, in training and
     evaluation mode.
     `torch.nn.utils.parametrize.remove_parametrizations(module, "weight")` leaves the
-    plain weight that was in effect.
+    scaled weight as a plain parameter.
 
     Parameters
     ----------
     module : torch.nn.Module
-        A convolution or a Linear. Of any other module all convolutions inside are
+        A convolution or a Linear layer. In any other module, all convolutions are
         bounded.
     max_norm : float
     grid : tuple of int, optional
-        The size of the input that the bound is for. Without it the bound holds for
-        every size.
+        The input size for which the bound holds; by default, every size.
 
     Returns
     -------
     torch.nn.Module
-        The same.
+        The same module.
     """
     max_norm = positive("max_norm", max_norm)
     if isinstance(module, KNOWN):
         if is_lazy(module.weight):
             raise ValueError(
-                "`module` must have a weight, and this one is lazy. Call it once first."
+                "`module` must have a weight, but it is lazy. Call it once first."
             )
         scaling = Scaling(geometry_of(module, grid), max_norm)
         parametrize.register_parametrization(module, "weight", scaling)

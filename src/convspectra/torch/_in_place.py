@@ -1,4 +1,4 @@
-"""Bring the layers of a model inside a bound, once."""
+"""Bound the norms of a model's layers once, in place."""
 
 from typing import Any
 
@@ -25,17 +25,17 @@ def clip_(
     max_norm : float, or mapping of str to float or None
         As for `SpectralClip`.
     example : Any
-        An input from which the sizes of the layers are learned: a tensor, a tuple of
-        arguments, or a dict of keywords. Without one each kernel is clipped on a torus
-        that is fine against its size.
+        An input of the model, which determines the input sizes of its layers: a tensor,
+        a tuple of arguments, or a dict of keyword arguments. Without one, each kernel
+        is clipped on a circular grid that is large compared to it.
     linear : bool
-        Whether Linear layers are clipped too.
+        Whether to clip Linear layers too.
 
     Returns
     -------
     Pass
-        The norms before and after, of the tori on which the layers were clipped, and
-        what was left alone.
+        The norms before and after, of the circular layers that were clipped, and the
+        layers that were skipped.
     """
     return _at_once(model, max_norm, example, linear, "clip")
 
@@ -47,10 +47,10 @@ def project_(
     *,
     linear: bool = False,
 ) -> Pass:
-    """Move a model's layers to the nearest kernels inside a bound, in place.
+    """Replace a model's kernels by the nearest ones within a norm bound, in place.
 
-    Afterwards each is certainly inside, at the sizes of the example or, without one,
-    on inputs of every size. See `convspectra.project`.
+    Afterwards the norm of each layer is certified to be at most its bound, at the input
+    sizes of the example or, without one, at every size. See `convspectra.project`.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def project_(
     Returns
     -------
     Pass
-        The certified norms before and after, and what was left alone.
+        The certified norms before and after, and the layers that were skipped.
     """
     return _at_once(model, max_norm, example, linear, "project")
 

@@ -1,4 +1,4 @@
-"""The layers of a model, with the geometry that each really has."""
+"""The layers of a model, each with its actual geometry."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from ._modules import (
 )
 from ._record import Recorder, Use, run
 
-NEVER = "it did not run (an example is run in evaluation mode)"
+NEVER = "it did not run (the example is run in evaluation mode)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ class Layers(Sequence[Layer]):
     ----------
     found : tuple of Layer
     skipped : dict of str to str
-        The reasons why other modules with weights are not among them, by name.
+        The names of other modules with weights, and why they are left out.
     """
 
     found: tuple[Layer, ...]
@@ -52,31 +52,31 @@ class Layers(Sequence[Layer]):
 def layers(
     model: nn.Module, *example: Any, fold_batch_norm: bool = False, **keywords: Any
 ) -> Layers:
-    """Every convolution and Linear of a model, at the sizes that it really sees.
+    """Every convolution and Linear layer of a model, with its actual input size.
 
     The model is called once on the example, in evaluation mode and without gradients.
-    Afterwards it is as before: its mode, its buffers, the state of the random numbers,
-    and its hooks. Lazy modules get their weights from this call, as from any first one.
+    Its mode, buffers and hooks and the state of the random number generators are left
+    unchanged. Lazy modules get their weights from this call, as from any first call.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Also in DistributedDataParallel, compiled, or sharded by `fully_shard`; then all
-        processes must call this.
+        It may be compiled, wrapped in DistributedDataParallel, or sharded by
+        `fully_shard`; in the last case all processes must call this function.
     *example, **keywords
-        What the model is called with. Without any it is not called, and the layers
-        have the grid None, which stands for every input size.
+        The arguments that the model is called with. Without any, the model is not
+        called, and all layers have the grid None, which means every input size.
     fold_batch_norm : bool
-        Whether a layer whose output goes into a BatchNorm is taken together with it,
-        as it would be deployed: by its running statistics. It is then named
-        "layer+norm".
+        Whether to fold a BatchNorm, with its running statistics, into the layer before
+        it, as in deployment. The layer is then named "layer+norm".
 
     Returns
     -------
     Layers
-        In the order of the pass. Weights are effective ones (parametrizations applied)
-        and share memory with the model where they can. A module that is used on several
-        sizes is there for each, as "name@32x32"; a Linear is a kernel with one tap.
+        In the order of execution. Weights are the effective ones (parametrizations
+        applied) and share memory with the model where possible. A module that is used
+        with several input sizes appears once for each, as "name@32x32"; a Linear layer
+        is a kernel with one tap.
     """
     model = unwrapped(model)
     check_has_numbers(model)

@@ -1,4 +1,4 @@
-"""One pass over the kernels of a model that brings each of them inside its bound."""
+"""One pass over the kernels of a model that bounds the norm of each of them."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -21,10 +21,10 @@ NEAR = 1.05  # how far above the last norm a bound on the present one may be
 
 
 class Change:
-    """What a pass did to one layer: norms before and after, each certified from above.
+    """The certified upper bounds on one layer's norm before and after a pass.
 
-    Those of a clip are measured, to a hundredth, when they are first asked for. That of
-    a kernel that has hardly moved since it was measured may be 5 % too high.
+    With the method "clip" they are computed on first access, to a hundredth. If a
+    kernel has hardly moved since its norm was computed, the bound may be 5 % too high.
 
     Attributes
     ----------
@@ -59,9 +59,9 @@ class Pass:
     Attributes
     ----------
     changes : tuple of Change
-        One for each kernel, those that were inside included.
+        One for each kernel, including those that already satisfied their bound.
     skipped : dict of str to str
-        The reasons why other layers were left as they are, by name.
+        The names of layers that were left unchanged, and the reasons.
     seconds : float
     """
 
@@ -75,7 +75,7 @@ class Pass:
             for c in self.changes
         ]
         table = aligned(["layer", "norm before", "after", "bound"], rows)
-        notes = [f"{name}: left as it is, {why}" for name, why in self.skipped.items()]
+        notes = [f"{name}: left unchanged, {why}" for name, why in self.skipped.items()]
         return "\n".join([table, *notes])
 
 

@@ -1,4 +1,4 @@
-"""What layers exceed a bound by, to be added to a loss."""
+"""A penalty for norms above a bound, to be added to a loss."""
 
 import math
 from dataclasses import replace
@@ -27,7 +27,7 @@ def penalty(
     kind: str = "norm",
     linear: bool = False,
 ) -> torch.Tensor:
-    """The squared excess of a model's layers over a bound, differentiable once.
+    """The sum of squares by which a model's layers exceed a bound.
 
     Parameters
     ----------
@@ -35,20 +35,21 @@ def penalty(
     max_norm : float, or mapping of str to float or None
         As for `SpectralClip`.
     example : Any
-        What the sizes of the layers are learned from: an input of the model, which is
-        then called, or what `layers` has returned before, which costs nothing. Without
-        one the norm is that for inputs of every size.
+        What determines the input sizes of the layers: an input of the model, which is
+        then called, or an earlier result of `layers`, which costs nothing. Without one,
+        the norms are those for every input size.
     kind : {"norm", "values"}
-        The excess of the norm alone, or of every singular value: then this is the
-        squared distance of the layers, per site, from those that the paper's clip has
-        before it crops. Values are those of the circular layer.
+        Whether to penalize the norm only, or every singular value of the circular
+        layer. The latter is the squared distance, per site, to the layer that the
+        paper's clip has before it crops.
     linear : bool
-        Whether Linear layers count too.
+        Whether to include Linear layers.
 
     Returns
     -------
     torch.Tensor
-        A scalar, the sum over the layers; 0 if all are inside.
+        A scalar, the sum over the layers; 0 if all satisfy the bound. Differentiable
+        once.
     """
     if kind not in KINDS:
         raise ValueError(f"`kind` must be one of {', '.join(KINDS)}, got {kind!r}.")
@@ -61,7 +62,7 @@ def penalty(
         if not plain and not is_parametrized(use.module, "weight"):
             raise ValueError(
                 f"The weight of layer {use.name!r} must be a parameter or made by a "
-                "parametrization, and is set by a hook. Use the functions of "
+                "parametrization, but it is set by a hook. Use the functions of "
                 "torch.nn.utils.parametrizations instead."
             )
         weight = use.weight  # once: a parametrization computes it

@@ -1,4 +1,4 @@
-"""A bound on the layers of a model that holds while it trains."""
+"""Bound the norms of a model's layers while it trains."""
 
 import time
 from collections.abc import Callable
@@ -18,44 +18,44 @@ Log = Callable[[str, float, int], Any]
 
 
 class SpectralClip:
-    """Bring the layers of a model inside a bound every so many optimizer steps.
+    """Bound the norms of a model's layers every `every` optimizer steps.
 
-    The weights stay plain parameters and the keys of the state_dict what they are:
-    after training there is nothing to remove.
+    The weights stay plain parameters and the keys of the state_dict do not change, so
+    there is nothing to remove after training.
 
     Parameters
     ----------
     model : torch.nn.Module
-        In DistributedDataParallel or sharded by `fully_shard` too: then the layers are
-        shared out over the processes, each is brought inside once, and all get it.
+        It may be wrapped in DistributedDataParallel or sharded by `fully_shard`: one
+        process then bounds each layer and sends it to the others.
     max_norm : float, or mapping of str to float or None
-        The bound on the norm of each layer. A mapping goes from patterns of names, as
-        of the shell, to bounds: the first that matches counts; None, or no match,
-        leaves a layer alone.
+        The bound on the norm of each layer. A mapping maps shell-style name patterns to
+        bounds, and the first pattern that matches applies; a layer with None, or
+        without a match, is skipped.
     every : int
-        Steps of the optimizer from one pass to the next.
+        The number of optimizer steps from one pass to the next.
     method : {"clip", "project", "scale"}
-        "clip" is the paper's: near the bound afterwards, and cheap. "project" moves to
-        the nearest kernel that is certainly inside, "scale" shrinks the kernel until
-        it is.
+        "clip" is the paper's method: cheap, and near the bound afterwards. "project"
+        moves to the nearest kernel within the bound, "scale" scales the kernel down;
+        both certify the bound.
     example : Any
-        An input of the model from which the sizes of its layers are learned: a tensor,
-        a tuple of arguments, or a dict of keywords. Without one the model is watched,
-        in the passes that it makes before the first time.
+        An input of the model, which determines the input sizes of its layers: a tensor,
+        a tuple of arguments, or a dict of keyword arguments. Without one, the sizes are
+        recorded from the model's forward passes before the first pass.
     linear : bool
-        Whether Linear layers are bounded too.
+        Whether to bound Linear layers too.
     log : callable, optional
-        Called as log(tag, value, step), as `SummaryWriter.add_scalar` is: for each
-        layer with its norm before and after a pass, and with the share of the time.
-        In a group of processes only the first one logs.
+        Called as log(tag, value, step), like `SummaryWriter.add_scalar`: for each layer
+        with its norm before and after a pass, and with the share of the time. In a
+        process group only the first process logs.
     group : torch.distributed.ProcessGroup, optional
-        The processes that hold the same model, if it does not say so itself as in
-        DistributedDataParallel or after `fully_shard`.
+        The processes that hold the same model, if neither DistributedDataParallel nor
+        `fully_shard` tells them.
 
     Attributes
     ----------
     steps : int
-        Steps of the optimizer so far.
+        The number of optimizer steps so far.
     last : Pass or None
         What the last pass did.
 
@@ -114,9 +114,9 @@ class SpectralClip:
             self._settle(*uses_in(model, example))
 
     def attach(self, optimizer: torch.optim.Optimizer) -> "SpectralClip":
-        """Count the steps of an optimizer from now on, and make a pass when it is due.
+        """Count the steps of an optimizer from now on, and make a pass when one is due.
 
-        A step that a gradient scaler leaves out does not count. The steps of several
+        A step that a gradient scaler skips does not count. The steps of several
         optimizers add up.
         """
         plain: Any = optimizer
@@ -125,7 +125,7 @@ class SpectralClip:
         held = {p for group in plain.param_groups for p in group["params"]}
         if not held.intersection(self.model.parameters()):
             raise ValueError(
-                "The optimizer must hold parameters of the model, and holds none. Was "
+                "The optimizer must hold parameters of the model, but holds none. Was "
                 "it made for another copy of the model?"
             )
         if any(known is plain for known, _ in self._handles):
@@ -138,7 +138,7 @@ class SpectralClip:
         return self
 
     def detach(self) -> None:
-        """Let go of the optimizers and of the model."""
+        """Remove the hooks from the optimizers and the model."""
         for _, handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -146,13 +146,13 @@ class SpectralClip:
             self._watch.recorder.close()
 
     def step(self) -> Pass | None:
-        """Count one step, for loops without an optimizer; a pass if one is due."""
+        """Count one step, for loops without an optimizer; make a pass if due."""
         self._since = time.perf_counter() if self._since is None else self._since
         self.steps += 1
         return self.apply() if self.steps % self.every == 0 else None
 
     def apply(self) -> Pass:
-        """Make a pass now: every layer is brought inside its bound."""
+        """Make a pass now, which bounds every layer."""
         start = time.perf_counter()
         if self._watch is not None:
             self._settle(*self._watch.uses())
@@ -169,12 +169,12 @@ class SpectralClip:
 
     @property
     def share(self) -> float:
-        """The share of the time since it was attached that the passes have taken."""
+        """The fraction of the time since `attach` that the passes have taken."""
         elapsed = self._elapsed()
         return self.seconds / elapsed if elapsed else 0.0
 
     def state_dict(self) -> dict[str, float]:
-        """What a resumed run needs to go on as if it had not been interrupted."""
+        """The state that a resumed run needs to continue as if uninterrupted."""
         return {
             "steps": self.steps,
             "passes": self.passes,
@@ -183,7 +183,7 @@ class SpectralClip:
         }
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Go on where another one stopped."""
+        """Restore the state of another `SpectralClip`."""
         self.steps, self.passes = int(state["steps"]), int(state["passes"])
         self.seconds, self._earlier = state["seconds"], state["elapsed"]
         self._since = None if self._since is None else time.perf_counter()

@@ -15,7 +15,7 @@ from ._layers import Layers, lazy_ones, recorded, uses_of, uses_on_any_size
 from ._modules import is_compiled, not_known, unwrapped
 from ._record import Recorder, Use
 
-NO_BOUND = "no bound is asked for it (for a Linear: `linear` is False)"
+NO_BOUND = "no bound applies to it (for a Linear layer: `linear` is False)"
 
 Bounds = float | Mapping[str, float | None]
 
@@ -35,8 +35,8 @@ class Target:
         parameter = self.module._parameters.get("weight")
         if parameter is None:
             raise ValueError(
-                f"The weight of layer {self.name!r} must be a parameter, as it was, "
-                "and is none now. Begin anew after a parametrization was added."
+                f"The weight of layer {self.name!r} must still be a parameter, but it "
+                "no longer is. Make a new SpectralClip after adding a parametrization."
             )
         return parameter
 
@@ -63,7 +63,9 @@ def targets_of(
     for use, bound in bounds:
         parameter = use.module._parameters.get("weight")
         if parameter is None:
-            skipped[use.name] = "its weight is no parameter: a parametrization makes it"
+            skipped[use.name] = (
+                "its weight is not a parameter: a parametrization computes it"
+            )
             continue
         if not (parameter.requires_grad or frozen):
             skipped[use.name] = "its weight is frozen"
@@ -109,8 +111,8 @@ class Watch:
     def __init__(self, model: nn.Module) -> None:
         if is_compiled(model):
             raise ValueError(
-                "A compiled model cannot be watched: give an `example` of its input, "
-                "from which the sizes of its layers are learned once."
+                "The layers of a compiled model cannot be recorded while it runs: pass "
+                "an `example` of its input, which determines their input sizes."
             )
         self.model = unwrapped(model)
         self.recorder = Recorder(self.model)
@@ -119,9 +121,8 @@ class Watch:
         uses, skipped = recorded(self.model, self.recorder)
         if not uses:
             raise RuntimeError(
-                "The model must have run before its layers can be bounded, and has "
-                "not, or only as it was compiled. Call it, or give an `example` of its "
-                "input."
+                "The model must have run, uncompiled, before its layers can be "
+                "bounded, and it has not. Call it, or pass an `example` of its input."
             )
         self.recorder.close()
         return uses, skipped | dict(not_known(self.model))
@@ -131,14 +132,14 @@ def _checked(max_norm: Bounds, names: Sequence[str]) -> Mapping[str, float | Non
     bounds = max_norm if isinstance(max_norm, Mapping) else {"*": max_norm}
     if not names:
         raise ValueError(
-            "The model must have convolutions or Linear layers, and has none."
+            "The model must have convolutions or Linear layers, but it has none."
         )
     for pattern, bound in bounds.items():
         if bound is not None:
             positive("max_norm", bound)
         if not any(fnmatchcase(name, pattern) for name in names):
             raise ValueError(
-                f"Every pattern of `max_norm` must match a layer, and {pattern!r} "
+                f"Every pattern of `max_norm` must match a layer, but {pattern!r} "
                 f"matches none of {', '.join(names)}."
             )
     return bounds

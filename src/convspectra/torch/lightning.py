@@ -10,19 +10,19 @@ from ._spectral_clip import SpectralClip
 class SpectralClipCallback(lightning.Callback):
     """Bound the layers of a LightningModule while a Trainer trains it.
 
-    It goes by the optimizers' own steps, so that gradient accumulation and skipped
-    steps count as they should. Norms go to the Trainer's loggers, and the count of
-    steps into its checkpoints.
+    It counts the optimizers' own steps, so gradient accumulation and skipped steps are
+    handled correctly. Norms are sent to the Trainer's loggers, and the step count is
+    saved in its checkpoints.
 
     Parameters
     ----------
     *args, **kwargs
-        What `SpectralClip` takes after the model.
+        The arguments of `SpectralClip` after the model.
 
     Attributes
     ----------
     clip : SpectralClip or None
-        The one at work, once training has begun.
+        The `SpectralClip` in use, once training has begun.
     """
 
     args: tuple[Any, ...]

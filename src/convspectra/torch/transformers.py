@@ -11,19 +11,18 @@ from ._spectral_clip import SpectralClip
 class SpectralClipCallback(transformers.TrainerCallback):
     """Bound the layers of a model while a Trainer trains it.
 
-    It goes by the optimizer's own steps, so that gradient accumulation and skipped
-    steps count as they should. A run that is resumed goes on with the Trainer's count
-    of steps.
+    It counts the optimizer's own steps, so gradient accumulation and skipped steps are
+    handled correctly. A resumed run continues with the Trainer's step count.
 
     Parameters
     ----------
     *args, **kwargs
-        What `SpectralClip` takes after the model.
+        The arguments of `SpectralClip` after the model.
 
     Attributes
     ----------
     clip : SpectralClip or None
-        The one at work, once training has begun.
+        The `SpectralClip` in use, once training has begun.
     """
 
     args: tuple[Any, ...]

@@ -119,7 +119,7 @@ function drawSpectrum({ count, norm_upper: top }) {
     traces.push({
       x: [1, Math.max(count, 2)], y: [top, top], mode: "lines",
       line: { color: getComputedStyle($("of")).color, dash: "dash", width: 1.5 },
-      hovertemplate: `certified upper end: ${end(top, true)}<extra></extra>`,
+      hovertemplate: `certified upper bound: ${end(top, true)}<extra></extra>`,
     });
   }
   const y = logarithmic("singular value", traces.flatMap((trace) => trace.y));
