@@ -16,9 +16,11 @@ from convspectra._base import replacing, require
 from convspectra._checkpoint.files import (
     ARRAY_FILES,
     Entry,
+    Refusal,
     _npz_entry,
     check_target,
     entries,
+    parsing,
     read,
     write_copy,
     write_npz,
@@ -358,3 +360,12 @@ def test_a_tool_that_is_broken_inside_says_so_itself(tmp_path, monkeypatch):
 )
 def test_what_cannot_be_a_kernel(dtype, shape, reason):
     assert Entry("k", dtype, shape).unsuitable == reason
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(EOFError(), "EOFError"), (KeyError("k"), "'k'")]
+)
+def test_damage_has_a_reason_also_where_the_parser_gives_none(error, said):
+    message = rf"damaged or cut short \({said}\)"
+    with pytest.raises(Refusal, match=message), parsing("file"):
+        raise error

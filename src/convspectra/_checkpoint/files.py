@@ -154,7 +154,7 @@ def parsing(what: str) -> Iterator[None]:
     except Exception as error:
         raise Refusal(
             f"This must be a whole {what}, got one that is damaged or cut short "
-            f"({error or type(error).__name__}). Save it again."
+            f"({str(error) or type(error).__name__}). Save it again."
         ) from error
 
 

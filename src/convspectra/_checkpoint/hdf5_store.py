@@ -2,10 +2,8 @@
 
 import io
 import json
-import os
+import math
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -17,13 +15,11 @@ from typing import IO, Any
 import numpy as np
 
 from .._base import replacing
-from .files import Entry, Refusal, copy_zip, numbers_of, parsing
+from .files import COMPRESSED_BYTES, Entry, Refusal, copy_zip, numbers_of, parsing
+from .sandbox import Died, Limits, hdf5_limits, run
 
 WHAT = "HDF5 file"
 WORKER = Path(__file__).with_name("hdf5_worker.py")
-SECONDS = 600  # that the worker may take, waiting for the disk included
-# No threads, which claim memory; no libraries that a file asks for.
-ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "HDF5_PLUGIN_PRELOAD": "::"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,12 +49,17 @@ class Store:
     def load(self, place: str) -> np.ndarray:
         """The numbers of a dataset."""
         entry = self.entry(place)
-        if not self.in_place(place):
-            with self._file() as path:
-                return numbers_of(io.BytesIO(_work(path, place)), entry)
-        with parsing(WHAT), self._open() as stream:
-            stream.seek(entry.start)
-            return numbers_of(stream, entry)
+        if self.in_place(place):
+            with parsing(WHAT), self._open() as stream:
+                stream.seek(entry.start)
+                return numbers_of(stream, entry)
+        with self._file() as path:
+            size, found = path.stat().st_size, self.datasets[place]
+            wanted = math.prod(entry.shape) * np.dtype(found["code"]).itemsize
+            if wanted > (COMPRESSED_BYTES if found["chunked"] else size):
+                raise Refusal(f"{place!r} must not grow to {wanted} bytes from {size}.")
+            data = _work(path, hdf5_limits(size, wanted), place)
+            return numbers_of(io.BytesIO(data), entry)
 
     def write(self, target: Path, stored: Mapping[str, bytes]) -> None:
         """Copy the file with other bytes in some datasets that are in place."""
@@ -105,32 +106,17 @@ class Store:
 def open_store(path: Path, member: zipfile.ZipInfo | None = None) -> Store:
     """Have a look at what is in an HDF5 file."""
     with Store(path, member)._file() as file:
-        found = json.loads(_work(file))
+        found = json.loads(_work(file, hdf5_limits(file.stat().st_size)))
     return Store(path, member, found["texts"], found["datasets"])
 
 
-def _work(path: Path, *names: str) -> bytes:
+def _work(path: Path, limits: Limits, *names: str) -> bytes:
     """What the worker prints of a file."""
-    command = [sys.executable, "-P", "-W", "ignore", str(WORKER), str(path), *names]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=SECONDS,
-            env=os.environ | ENVIRONMENT,
-        )
-    except subprocess.TimeoutExpired:
-        said, code = "", 1
-    else:
-        said, code = done.stderr.decode(errors="replace").strip(), done.returncode
-        if code == 0:
-            return done.stdout
-    if said.startswith("refused: "):
-        raise Refusal(said.removeprefix("refused: "))
-    said = said.rpartition("failed: ")[2].partition("\n")[0]
-    raise Refusal(
-        f"This must be a whole {WHAT}, got one that is damaged or cut short "
-        f"({said or 'HDF5 does not come to an end with it'}). Save it again."
-    )
+    with parsing(WHAT):
+        try:
+            return run(WORKER, limits, str(path), *names)
+        except Died as died:
+            kind, _, said = str(died).partition(": ")
+            error = Refusal if kind == "Refused" else ValueError
+            said = said or kind or "HDF5 does not come to an end with it"
+            raise error(said) from None

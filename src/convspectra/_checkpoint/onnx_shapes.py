@@ -1,50 +1,16 @@
-"""The sizes of the arrays in an ONNX graph, inferred in a process of its own."""
+"""The sizes of the arrays in an ONNX graph, as far as they can be known."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from .._base import size
 from .onnx_weights import EXTERNAL, embed, external, tensors
+from .sandbox import Died, onnx_limits, run
 
 SMALL = 2**10  # bytes of a tensor that shapes may be computed from
-SECONDS = 60  # that shape inference may take
-MEMORY = 2**30  # bytes that it may take, besides 20 times the graph
-
-# A small file can make onnx's shape inference take hours or all memory (the numbers of
-# a shape joined to themselves, forty times). So it is a process of its own, within
-# limits. It prints the sizes of every array, 0 for those that are open: what follows
-# from the sizes of the input, and what the file states where nothing does.
-INFERENCE = """
-import contextlib, json, sys
-import onnx
-
-def shapes(graph):
-    values = (*graph.input, *graph.value_info, *graph.output)
-    tensors = {value.name: value.type.tensor_type for value in values}
-    return {
-        name: [max(dim.dim_value, 0) for dim in tensor.shape.dim]
-        for name, tensor in tensors.items()
-        if tensor.HasField("shape") and len(tensor.shape.dim) < 10
-    }
-
-data, memory = sys.stdin.buffer.read(), int(sys.argv[1])
-with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
-    import resource
-    resource.setrlimit(resource.RLIMIT_AS, (memory + 20 * len(data),) * 2)
-model = onnx.ModelProto.FromString(data)
-found = shapes(model.graph)
-model.graph.ClearField("value_info")
-for value in model.graph.output:
-    value.ClearField("type")
-inferred = shapes(onnx.shape_inference.infer_shapes(model, data_prop=True).graph)
-found |= {name: s for name, s in inferred.items() if all(s[2:]) or name not in found}
-json.dump(found, sys.stdout)
-"""
+WORKER = Path(__file__).with_name("onnx_worker.py")
 
 Shapes = Mapping[str, list[int]]
 Skipped = list[tuple[str, str]]
@@ -94,17 +60,9 @@ def shapes_of(light: Any) -> tuple[Shapes, Skipped]:
     """The sizes of arrays by name, and why there are none."""
     if not any(node.op_type.startswith("Conv") for node in light.graph.node):
         return {}, []
+    data = light.SerializeToString()
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", INFERENCE, f"{MEMORY}"],
-            input=light.SerializeToString(),
-            capture_output=True,
-            timeout=SECONDS,
-            # More threads of NumPy's would count as memory.
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            check=True,
-        )
-        return json.loads(done.stdout), []
-    except (OSError, subprocess.SubprocessError, ValueError):
+        return json.loads(run(WORKER, onnx_limits(len(data)), data=data)), []
+    except (OSError, Died, ValueError):
         why = "failed or went beyond its limits, so that sizes of inputs are not known"
         return {}, [("shape inference", why)]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._layer.geometry import Geometry
-from .._layer.layer import Layer
+from .._layer.layer import Layer, scale_outputs
 from . import Kernel, Network
 
 Table = Mapping[str, Mapping[str, Any]]
@@ -29,7 +29,8 @@ class Placed:
         """Read the numbers; `fold` takes them together with a BatchNorm after them."""
         weight = self.kernel.load()
         if fold and self.kernel.factors is not None:
-            weight = _folded(weight, self.kernel.factors(), self.geometry)
+            weight = weight.astype(np.result_type(weight, np.float32))
+            weight = scale_outputs(weight, self.kernel.factors(), self.geometry)
         return Layer(self.kernel.name, weight, self.geometry)
 
 
@@ -150,18 +151,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_plain, value))
     return None if value == "none" else value
-
-
-def _folded(weight: np.ndarray, factors: np.ndarray, geometry: Geometry) -> np.ndarray:
-    """The kernel with each output channel multiplied by its factor."""
-    weight = weight.astype(np.result_type(weight, np.float32))
-    if not geometry.transposed:
-        return weight * factors.reshape(-1, *[1] * (weight.ndim - 1))
-    # (in, out / groups, *kernel): input channels of a group share its outputs.
-    by_group = np.repeat(
-        factors.reshape(geometry.groups, -1), len(weight) // geometry.groups, axis=0
-    )
-    return weight * by_group.reshape(*weight.shape[:2], *[1] * (weight.ndim - 2))
 
 
 def _matches(name: str, key: str) -> bool:

@@ -47,3 +47,14 @@ class Layer:
             return cls(name, weight, geometry)  # which says what is wrong with it
         axes = (weight.ndim - 1, weight.ndim - 2, *range(weight.ndim - 2))
         return cls(name, namespace(weight).permute_dims(weight, axes), geometry)
+
+
+def scale_outputs(weight: Array, gains: Array, geometry: Geometry) -> Array:
+    """The kernel that gives each output channel multiplied by its gain."""
+    xp, ones = namespace(weight), (1,) * (weight.ndim - 2)
+    if not geometry.transposed:
+        return weight * xp.reshape(gains, (-1, 1, *ones))
+    # (in, out / groups, *kernel): input channels of a group share its outputs.
+    by_group = xp.reshape(weight, (geometry.groups, -1, *weight.shape[1:]))
+    gains = xp.reshape(gains, (geometry.groups, 1, -1, *ones))
+    return xp.reshape(by_group * gains, weight.shape)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from .._layer.geometry import Geometry
-from .._layer.layer import Layer
+from .._layer.layer import Layer, scale_outputs
 from .._text import cell
 from ._modules import (
     KNOWN,
@@ -151,10 +151,4 @@ def _folded(weight: torch.Tensor, geometry: Geometry, norm: Any) -> torch.Tensor
     gain = torch.rsqrt(norm.running_var + norm.eps)
     if norm.weight is not None:
         gain = gain * norm.weight
-    gain = gain.to(weight.dtype)
-    if not geometry.transposed:
-        return weight * gain.reshape(-1, *[1] * (weight.ndim - 1))
-    groups = geometry.groups  # (in, out / groups, ...), the inputs of groups apart
-    apart = weight.unflatten(0, (groups, -1))
-    gain = gain.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))
-    return (apart * gain).flatten(0, 1)
+    return scale_outputs(weight, gain.to(weight.dtype), geometry)
