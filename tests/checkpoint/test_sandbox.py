@@ -89,3 +89,8 @@ def test_modules_in_the_present_folder_are_never_run(child, tmp_path, monkeypatc
     (tmp_path / "runpy.py").write_text("raise SystemExit")
     monkeypatch.chdir(tmp_path)
     assert child("print(1)").split() == [b"1"]
+
+
+def test_a_child_leaves_no_compiled_files(child):
+    code = "import sys; print(sys.dont_write_bytecode, sys.warnoptions)"
+    assert child(code).split() == [b"True", b"['ignore']"]

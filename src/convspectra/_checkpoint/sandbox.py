@@ -15,7 +15,7 @@ from typing import NamedTuple
 # All that a child sees of the environment: what Python and its libraries are found by.
 KEPT = (
     *("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "HOME", "APPDATA"),
-    *("PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE"),
+    *("PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE", "PYTHONPYCACHEPREFIX"),
 )
 # No threads, whose stacks count as memory; no plugins that an HDF5 file asks for.
 ADDED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -47,7 +47,7 @@ class Died(Exception):
 
 def run(script: Path, limits: Limits, *arguments: str, data: bytes = b"") -> bytes:
     """What a script prints that gets these arguments, and `data` as its input."""
-    options = ("-P", "-W", "ignore", __file__, str(limits.memory), str(limits.work))
+    options = ("-PB", "-Wignore", __file__, str(limits.memory), str(limits.work))
     try:
         done = subprocess.run(
             [sys.executable, *options, str(script), *arguments],
