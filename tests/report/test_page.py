@@ -265,7 +265,7 @@ def test_a_row_chooses_its_layer_everywhere(show):
     assert (
         opened.locator("#of")
         .inner_text()
-        .startswith("These are values of the circular layer that stands in")
+        .startswith("These are values of the circular surrogate")
     )
     assert opened.url.endswith("#layer=conv10")
     opened.get_by_role("button", name="Back to all").click()
@@ -381,7 +381,7 @@ def test_curves_are_values_and_ratios_over_their_rank(show):
     assert len(set(colors)) == 3
     text = opened.locator("#thinning").inner_text()
     assert "at most 50 values of a layer" in text
-    assert "For 3 of 3 layers they are values of the circular layer" in text
+    assert "For 3 of 3 layers they are values of the circular surrogate" in text
     opened.evaluate("Plotly.Fx.hover('shares', [{ curveNumber: 1, pointNumber: 49 }])")
     label = opened.locator("#shares .hoverlayer").text_content()
     assert label == "conv10rank 500 of 500value 0.02000"
