@@ -210,7 +210,7 @@ def test_without_an_example_the_model_is_watched():
     assert [change.name for change in bound.last.changes] == [
         *("0", "1.inner", "1.shortcut", "2"),
     ]
-    with pytest.raises(ValueError, match="give an `example`"):
+    with pytest.raises(ValueError, match="pass an `example`"):
         SpectralClip(torch.compile(model, backend="eager"))
 
 
@@ -299,7 +299,7 @@ def test_a_weight_that_was_replaced_is_bounded_too():
     assert bound.steps == 1
     assert max(value for name, value in norms(model).items() if name != "4") <= 0.3
     nn.utils.parametrizations.weight_norm(model[0])
-    with pytest.raises(ValueError, match="layer '0' must be a parameter"):
+    with pytest.raises(ValueError, match="layer '0' must still be a parameter"):
         bound.step()
 
 
