@@ -35,7 +35,7 @@ def test_every_library_gives_the_same_values(case, xp, rng):
 @pytest.mark.parametrize("case", TORUS)
 def test_values_have_a_place_for_every_frequency_and_group(case, rng):
     weight, geometry = make(case, rng)
-    full = geometry.on(weight.ndim - 2)
+    full = geometry.broadcast_to(weight.ndim - 2)
     frequencies = full.grid if full.transposed else full.out_grid(weight.shape[2:])
     rank = min(
         weight.shape[0] // full.groups, weight.shape[1] * int(np.prod(full.stride))

@@ -125,7 +125,7 @@ def _on_torus(
         if route.is_screened:
             fixed += max(size.nodes - NODES, 0) * _of_a_node(side, other)
     number = 4 if single else 8
-    kernel = torus.groups * torus.out * torus.into * torus.taps
+    kernel = torus.groups * torus.out_channels * torus.in_channels * torus.taps
     memory = 10 * number * kernel + SPARE
     memory += min(3 * matrices * side * other * 2 * number, WORKING_SET)
     if job == "values" and torus.axes is not None:
@@ -140,7 +140,7 @@ def _of_a_node(side: int, other: int) -> float:
 
 def _of_one_matrix(torus: Stencil) -> Cost:
     """Of the norm of a 1x1 kernel: one product, and its numbers are touched a lot."""
-    side, other = sorted((torus.out, torus.into * torus.taps))
+    side, other = sorted((torus.out_channels, torus.in_channels * torus.taps))
     steps = 2 * side * side * other
     seconds = STEP + steps / _product_rate() + TOUCH * side * other
     return Cost(seconds, 8 * (6 * side * other + 4 * side * side) + SPARE)
@@ -164,8 +164,8 @@ def _of_matrix(stencil: Stencil, *, products: int) -> Cost:
 
 
 def _lanczos(stencil: Stencil) -> Cost:
-    image = stencil.groups * stencil.into * math.prod(stencil.columns)
-    steps = 4 * image * stencil.out * stencil.taps
+    image = stencil.groups * stencil.in_channels * math.prod(stencil.columns)
+    steps = 4 * image * stencil.out_channels * stencil.taps
     return Cost(LANCZOS * (STEP + steps / _product_rate()), 8 * 40 * image)
 
 

@@ -134,7 +134,9 @@ def symbol_size(torus: Stencil, *, real: bool) -> SymbolSize:
     if torus.axes is not None:
         rows = torus.rows // np.gcd(step, torus.rows)
         points = tuple(int(n) if d else 1 for n, d in zip(rows, degree))
-    side, longer_side = sorted((torus.out, len(pattern.phases) * torus.into))
+    side, longer_side = sorted(
+        (torus.out_channels, len(pattern.phases) * torus.in_channels)
+    )
     return SymbolSize(
         groups=torus.groups,
         side=side,
@@ -179,7 +181,7 @@ def torus_route(
         return NormRoute(method, "search by values")
     # Real and imaginary parts of the triangles at all nodes, in double precision.
     known = 16 * size.nodes * size.groups * size.side * (size.side + 1) // 2
-    kernel = 16 * size.groups * torus.out * torus.into * torus.taps
+    kernel = 16 * size.groups * torus.out_channels * torus.in_channels * torus.taps
     fits = known <= max(SCREENING_BYTES, kernel)
     screened = on_host and size.nodes < size.frequencies and fits
     return NormRoute(

@@ -7,17 +7,15 @@ import numpy as np
 
 from ._arrays.array import (
     Array,
-    from_host,
+    asarray_like,
     indices_like,
     is_complex,
-    like,
     namespace,
     normalized,
-    on_host,
-    one_thread,
-    svdvals,
     widen,
 )
+from ._arrays.host import from_numpy, numpy_or_none, one_thread
+from ._arrays.linalg import svdvals
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, stencil_of
 from ._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_shape
@@ -58,13 +56,13 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
     """
     stencil = stencil_of(weight, geometry)
     weight = widen(weight)
-    plain = on_host(weight)
+    plain = numpy_or_none(weight)
     route = values_route(stencil, on_host=plain is not None)
     if route == "one matrix":
         return _of_one_tap(weight, stencil)
     if route == "compiled" and plain is not None:
         with one_thread(plain):
-            return from_host(weight, _on_host(plain, stencil))
+            return from_numpy(weight, _on_host(plain, stencil))
     if route == "array library":
         return _by_frequency(weight, stencil)
     if route == "too large":
@@ -81,7 +79,7 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
 
 def _of_one_tap(weight: Array, stencil: Stencil) -> Array:
     """The values of the one matrix that all frequencies share."""
-    shape = (1, stencil.groups, stencil.out, stencil.into)
+    shape = (1, stencil.groups, stencil.out_channels, stencil.in_channels)
     values = svdvals(namespace(weight).reshape(weight, shape))
     everywhere = np.zeros(stencil.rows, dtype=np.int64)
     return _on_the_grid(values, everywhere, stencil)
@@ -93,30 +91,32 @@ def _by_frequency(weight: Array, stencil: Stencil) -> Array:
     kept = frequencies_of(taps.pattern, stencil.rows, real=not is_complex(weight))
     values = xp.concat(
         [
-            svdvals(symbol(taps, phase_like(taps, kept.points[part], kept.parts)))
+            svdvals(symbol(taps, phase_like(taps, kept.points[part], kept.grid_sizes)))
             for part in chunks(taps, len(kept))
         ],
         axis=0,
     )  # (frequencies kept, groups, min(out, columns))
-    return _on_the_grid(values, kept.place, stencil)
+    return _on_the_grid(values, kept.representative, stencil)
 
 
 def _on_host(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
     """As `_by_frequency`, by our own kernels over all cores."""
     double, scale = normalized(weight)
     short = _compressed(double.astype(weight.dtype), stencil)
-    taps = taps_of(short, replace(stencil, out=short.shape[0] // stencil.groups))
+    taps = taps_of(
+        short, replace(stencil, out_channels=short.shape[0] // stencil.groups)
+    )
     kept = frequencies_of(taps.pattern, stencil.rows, real=not is_complex(weight))
-    values = values_at(taps, kept.points, kept.parts)
-    return _on_the_grid(values * values.dtype.type(scale), kept.place, stencil)
+    values = values_at(taps, kept.points, kept.grid_sizes)
+    return _on_the_grid(values * values.dtype.type(scale), kept.representative, stencil)
 
 
 def _compressed(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
     """The same values from fewer outputs, where these outnumber all that is read."""
-    reads = stencil.into * stencil.taps
-    if stencil.out <= reads:
+    reads = stencil.in_channels * stencil.taps
+    if stencil.out_channels <= reads:
         return weight
-    rows = weight.reshape(stencil.groups, stencil.out, reads)
+    rows = weight.reshape(stencil.groups, stencil.out_channels, reads)
     return np.reshape(np.linalg.qr(rows, mode="r"), (-1, *weight.shape[1:]))
 
 
@@ -124,9 +124,11 @@ def _on_the_grid(values: Array, place: np.ndarray, stencil: Stencil) -> Array:
     """The values of all frequencies, from the ones that stand in their places."""
     xp = namespace(values)
     aliases = int(np.prod(stencil.stride))
-    missing = min(stencil.out, aliases * stencil.into) - values.shape[-1]
+    missing = (
+        min(stencil.out_channels, aliases * stencil.in_channels) - values.shape[-1]
+    )
     if missing:  # the phases that no tap meets
-        zeros = like(values, np.zeros((*values.shape[:-1], missing)))
+        zeros = asarray_like(values, np.zeros((*values.shape[:-1], missing)))
         values = xp.concat([values, zeros], axis=-1)
     full = xp.take(values, indices_like(values, place.reshape(-1)), axis=0)
     return xp.reshape(full, (*stencil.rows, *values.shape[1:]))

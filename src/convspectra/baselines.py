@@ -12,19 +12,19 @@ from numpy.random import Generator, default_rng
 from ._arrays.array import (
     Array,
     adjoint,
+    asarray_like,
     is_complex,
-    like,
-    looking_at_numbers,
     namespace,
     normalized,
-    svdvals,
     to_complex,
     to_double,
 )
+from ._arrays.host import call_on_host
+from ._arrays.linalg import svdvals
 from ._base import positive, size
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, columns_read, embedding, stencil_of
-from ._maps.matrix_free import length, operator_of
+from ._maps.matrix_free import frobenius_norm, operator_of
 from ._maps.symbol import chunks, frequencies_of, phase_like, symbol, taps_of
 
 Kind = Literal["upper bound", "lower bound", "estimate"]
@@ -107,7 +107,7 @@ def reshaped_clip(weight: Array, geometry: Geometry, max_norm: float) -> Array:
         kept = xp.matmul(u * xp.clip(s, max=max_norm)[:, None, :], vh)
         return (xp.astype(xp.reshape(kept, plain.shape), plain.dtype),)
 
-    return looking_at_numbers(clipped, weight, arrays=1)[0]
+    return call_on_host(clipped, weight, arrays=1)[0]
 
 
 def power_iteration(
@@ -129,18 +129,18 @@ def power_iteration(
     """
     stencil = stencil_of(weight, geometry)
     steps = size("steps", steps, least=1)
-    sizes = (stencil.groups, stencil.into, *stencil.columns)
+    sizes = (stencil.groups, stencil.in_channels, *stencil.columns)
     start = (rng or default_rng(0)).standard_normal(sizes)
 
     def gain(plain: Array) -> float:
-        operator, x = operator_of(plain, stencil), like(plain, start)
+        operator, x = operator_of(plain, stencil), asarray_like(plain, start)
         for _ in range(steps):
             x = operator.apply_adjoint(operator.apply(x))
-            total = length(x)
+            total = frobenius_norm(x)
             if not total:  # the taps that are not zero read nothing but padding
                 return 0.0
             x = x / total
-        return length(operator.apply(x))
+        return frobenius_norm(operator.apply(x))
 
     return _baseline(gain, weight, "lower bound", "power_iteration")
 
@@ -194,7 +194,7 @@ def gram_iteration(weight: Array, geometry: Geometry, *, steps: int = 6) -> Base
         taps = taps_of(plain, torus)
         kept = frequencies_of(taps.pattern, rows, real=not is_complex(plain))
         phases = (
-            phase_like(taps, kept.points[part], kept.parts)
+            phase_like(taps, kept.points[part], kept.grid_sizes)
             for part in chunks(taps, len(kept))
         )
         return factor * max(_by_squaring(symbol(taps, p), steps) for p in phases)
@@ -254,7 +254,7 @@ def _baseline(
         return (find(double) * scale,)
 
     side = (_SAFE_SIDE[kind],)
-    value = looking_at_numbers(found, weight, arrays=0, scalars=side)[0]
+    value = call_on_host(found, weight, arrays=0, scalars=side)[0]
     return Baseline(value, kind, method)
 
 
@@ -271,7 +271,7 @@ def _some_row_reads_all_taps(stencil: Stencil) -> bool:
 
 
 def _per_group(weight: Array, stencil: Stencil) -> Array:
-    shape = (stencil.groups, stencil.out, stencil.into, *stencil.kernel)
+    shape = (stencil.groups, stencil.out_channels, stencil.in_channels, *stencil.kernel)
     return namespace(weight).reshape(weight, shape)
 
 
@@ -280,7 +280,7 @@ def _matrices(weight: Array, stencil: Stencil, to_rows: tuple[bool, ...] = ()) -
     xp, kernel = namespace(weight), _per_group(weight, stencil)
     marked = [axis for axis, mark in enumerate(to_rows, start=3) if mark]
     rest = [axis for axis in range(3, kernel.ndim) if axis not in marked]
-    rows = stencil.out * math.prod(kernel.shape[axis] for axis in marked)
+    rows = stencil.out_channels * math.prod(kernel.shape[axis] for axis in marked)
     moved = xp.permute_dims(kernel, (0, 1, *marked, 2, *rest))
     return xp.reshape(moved, (stencil.groups, rows, -1))
 
@@ -312,7 +312,7 @@ def _alternate(tensor: Array, steps: int, rng: Generator) -> float:
         shape = [n if a in (0, axis) else 1 for a, n in enumerate(tensor.shape)]
         # Complex, as the waves along the axes are: real vectors may reach less.
         start = rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
-        vectors[axis] = like(tensor, start)
+        vectors[axis] = asarray_like(tensor, start)
     for _, axis in itertools.product(range(steps), axes):
         rest = tensor
         for other in (a for a in axes if a != axis):

@@ -6,7 +6,8 @@ import pytest
 from optional import library
 
 from convspectra import Geometry, Layer, clip, operator_norm, singular_values
-from convspectra._arrays import array as _array
+from convspectra._arrays import linalg
+from convspectra._arrays.linalg import are_definite
 
 
 class Untried:
@@ -53,10 +54,10 @@ def definite_and_not(xp):
 @pytest.mark.parametrize("faster_torch", [True, False])
 def test_definite_matrices_are_told_from_others(faster_torch, xp, monkeypatch):
     if not faster_torch:
-        monkeypatch.setattr(_array, "_faster_torch", lambda _: None)
+        monkeypatch.setattr(linalg, "_faster_torch", lambda _: None)
         if xp.__name__ == "torch":
             return  # there is no other way
-    found = _array.are_definite(definite_and_not(xp))
+    found = are_definite(definite_and_not(xp))
     assert found.tolist() == [True, False, True, False, False]
 
 
@@ -66,9 +67,9 @@ def nan_factors(matrices):
 
 
 def test_a_factor_of_nan_is_none(monkeypatch):
-    monkeypatch.setattr(_array, "_faster_torch", lambda _: None)
+    monkeypatch.setattr(linalg, "_faster_torch", lambda _: None)
     monkeypatch.setattr(array_api_compat.numpy.linalg, "cholesky", nan_factors)
-    assert not _array.are_definite(definite_and_not(np)).any()
+    assert not are_definite(definite_and_not(np)).any()
     weight = np.array([[[1.0, 2.0, 3.0]]])
     with pytest.raises(ArithmeticError, match="LAPACK has failed"):
         operator_norm(weight, Geometry(5, boundary="zeros"))
@@ -89,4 +90,4 @@ def test_a_factor_of_nan_is_none_in_torch(torch, monkeypatch):
         return torch.return_types.linalg_cholesky_ex((nan_factors(matrices), info))
 
     monkeypatch.setattr(torch.linalg, "cholesky_ex", cholesky_ex)
-    assert not _array.are_definite(definite_and_not(torch)).any()
+    assert not are_definite(definite_and_not(torch)).any()

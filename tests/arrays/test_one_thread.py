@@ -9,7 +9,8 @@ from optional import needed
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import convspectra as cs
-from convspectra._arrays.array import are_definite, eigh, one_thread, with_one_thread
+from convspectra._arrays.host import one_thread, with_one_thread
+from convspectra._arrays.linalg import are_definite, eigh
 from convspectra._arrays.threads import in_our_thread, spread
 
 torch = needed("torch")

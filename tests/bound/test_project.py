@@ -60,7 +60,7 @@ def test_one_clip_leaves_the_ball_and_more_rounds_come_back(rng):
 def test_where_the_kernel_fills_the_grid_one_clip_suffices(case, rng):
     # With as many taps as sites nothing is cropped, merged taps included.
     shape, arguments = CASES[case]
-    geometry = Geometry(**arguments).on(len(shape) - 2)
+    geometry = Geometry(**arguments).broadcast_to(len(shape) - 2)
     columns = geometry.out_grid(shape[2:]) if geometry.transposed else geometry.grid
     weight = rng.standard_normal((*shape[:2], *(n + 1 for n in columns)))
     circular = {"padding": "same", "output_padding": 0, "boundary": "circular"}

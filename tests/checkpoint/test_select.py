@@ -37,7 +37,7 @@ def test_a_file_is_believed_before_the_options_and_a_table_before_the_file():
     options = {"grid": 5, "stride": 1, "boundary": "zeros"}
     table = {"*lent": {"grid": [6, 7], "padding": [[0, 1], [2, 0]]}}
     (stated, silent), _ = place(kernels, options, table)
-    assert stated.geometry == Geometry(8, stride=2, boundary="zeros").on(2)
+    assert stated.geometry == Geometry(8, stride=2, boundary="zeros").broadcast_to(2)
     want = Geometry((6, 7), padding=((0, 1), (2, 0)), boundary="zeros")
     assert silent.geometry == want
     (every,), _ = place([kernels[1]], options, {"silent": {"grid": "none"}})

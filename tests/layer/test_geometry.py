@@ -20,7 +20,7 @@ def test_one_number_stands_for_every_axis():
 def test_numbers_wait_for_the_kernel_they_meet():
     geometry = Geometry(grid=6)
     assert geometry.grid == 6
-    assert geometry.on(3).grid == (6, 6, 6)
+    assert geometry.broadcast_to(3).grid == (6, 6, 6)
     for axes in (1, 2):
         weight = np.ones((2, 1, *[3] * axes))
         assert singular_values(weight, geometry).shape == (*[6] * axes, 1, 1)
@@ -205,7 +205,7 @@ def test_the_two_layouts_make_the_same_layer(xp, rng):
     moved = xp.asarray(np.ascontiguousarray(weight.transpose(2, 3, 1, 0)))
     second = Layer.from_hwio("conv", moved, geometry)
     np.testing.assert_array_equal(np.asarray(first.weight), np.asarray(second.weight))
-    assert first.geometry == second.geometry == geometry.on(2)
+    assert first.geometry == second.geometry == geometry.broadcast_to(2)
 
 
 def test_a_layer_is_checked_at_birth():

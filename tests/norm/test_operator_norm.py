@@ -44,7 +44,7 @@ def test_the_norm_of_the_matrix_is_between_the_ends(case, dtype, rng):
     assert_between(found, norm)
     assert found.gap <= 1e-4
     assert found.method == ("frequencies" if case in TORUS else "matrix")
-    assert found.grid == geometry.on(weight.ndim - 2).grid
+    assert found.grid == geometry.broadcast_to(weight.ndim - 2).grid
 
 
 @pytest.mark.parametrize("rtol", [0.3, 1e-2, 1e-6, 1e-9])

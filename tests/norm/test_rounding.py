@@ -46,9 +46,9 @@ def test_a_box_is_below_the_bound_if_its_center_is_below_the_threshold(axes, rng
     """By what a factor at the center proves, rounding included."""
     weight = rng.standard_normal((2, 3, *(3,) * axes))
     taps = taps_of(weight, stencil_of(weight, Geometry(grid=(99,) * axes)))
-    parts, half_step = np.full(axes, 99), axes * np.pi / 2 * 2 / 9
+    grid_sizes, half_step = np.full(axes, 99), axes * np.pi / 2 * 2 / 9
     route, boxes = NormRoute("frequencies", "search"), np.zeros((0, 2 * axes), int)
-    search = _Search(taps, parts, boxes, route, 1e-4, half_step)
+    search = _Search(taps, grid_sizes, boxes, route, 1e-4, half_step)
     allowance = rounding.of_symbol(taps, UNIT_DOUBLE)
     search.level = 20 * allowance.absolute  # where that counts
     delta = np.linspace(1e-3, np.pi / 2 - half_step - 1e-3, 200)
@@ -87,7 +87,7 @@ def allowances(channels):
         "threshold, double": rounding.certificate(channels, channels, UNIT_DOUBLE),
         "gain, double": rounding.gain(channels, channels, UNIT_DOUBLE),
         "interpolated Gram matrix, single": rounding.interpolation(
-            nodes.terms, rounding.lebesgue_constant(nodes.parts)
+            nodes.terms, rounding.lebesgue_constant(nodes.grid_sizes)
         ),
         "interpolated threshold, single": rounding.cholesky_norm(*screening),
     }
@@ -130,9 +130,9 @@ def test_bounds_hold_for_kernels_that_round_badly(make, rng):
     shape, options = SHAPES["plane"]
     weight = make(rng, shape)
     taps = taps_of(weight, stencil_of(weight, Geometry(**options)))
-    parts = np.array(options["grid"])
+    grid_sizes = np.array(options["grid"])
     points = np.indices(options["grid"]).reshape(2, -1).T
-    matrices = rounding_errors.exact_symbol(taps, points, parts)[0]
+    matrices = rounding_errors.exact_symbol(taps, points, grid_sizes)[0]
     want = max(
         rounding_errors.exact_norm(h[0] if h.shape[1] <= h.shape[2] else h[0].T)
         for h in matrices

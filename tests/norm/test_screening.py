@@ -44,21 +44,24 @@ def test_few_values_give_a_polynomial_everywhere(degree, real, rng):
 
     nodes = Nodes(degree, real=real)
     assert len(nodes.frequencies) == (len(waves) // 2 + 1 if real else len(waves))
-    known = values(nodes.frequencies / nodes.parts)
+    known = values(nodes.frequencies / nodes.grid_sizes)
     found = Interpolation(nodes, 5)
     for part in (slice(0, 1), slice(1, len(known))):
         found.set(part, known.real[part], known.imag[part])
     size = np.abs(known).max()
-    for parts in (np.array([24, 16, 9])[: len(degree)], np.full(len(degree), 2**40)):
-        frequencies = rng.integers(0, parts, (50, len(degree)))
+    for grid_sizes in (
+        np.array([24, 16, 9])[: len(degree)],
+        np.full(len(degree), 2**40),
+    ):
+        frequencies = rng.integers(0, grid_sizes, (50, len(degree)))
         frequencies = frequencies[np.argsort(frequencies[:, 0])]
-        weights = nodes.weights(frequencies, parts)
-        want, got = values(frequencies / parts), np.full((50, 5), np.nan, complex)
+        weights = nodes.weights(frequencies, grid_sizes)
+        want, got = values(frequencies / grid_sizes), np.full((50, 5), np.nan, complex)
         for start, stop in ((0, 13), (13, 50)):
             for part, re, im in found.at(weights, 4).between(start, stop):
                 got[part] = re + 1j * im
         # The bound that certificates rely on, which is not much more than it must be.
-        lebesgue = lebesgue_constant(nodes.parts)
+        lebesgue = lebesgue_constant(nodes.grid_sizes)
         allowed = rounding.interpolation(nodes.terms, lebesgue) * size
         assert np.abs(got - want).max() <= allowed
         assert allowed < 1e-4 * size
@@ -81,13 +84,13 @@ def layer(rng, case, dtype):
     if dtype == "complex128":
         weight = weight + 1j * rng.standard_normal(shape)
     taps = taps_of(weight, stencil_of(weight, Geometry(grid=grid, **options)))
-    parts = np.array(grid) // options.get("stride", 1)
-    points = np.array(list(itertools.product(*map(range, parts))))
-    return taps, points, parts
+    grid_sizes = np.array(grid) // options.get("stride", 1)
+    points = np.array(list(itertools.product(*map(range, grid_sizes))))
+    return taps, points, grid_sizes
 
 
-def norms_of(taps, points, parts):
-    matrices = symbol(taps, phase_factors(taps.shifts, points, parts))
+def norms_of(taps, points, grid_sizes):
+    matrices = symbol(taps, phase_factors(taps.shifts, points, grid_sizes))
     return np.linalg.norm(matrices, 2, axis=(2, 3)).ravel()
 
 
@@ -97,13 +100,13 @@ def norms_of(taps, points, parts):
 def test_planes_are_the_symbol(case, dtype, transposed, monkeypatch, rng):
     monkeypatch.setattr(split_complex, "CACHED", 1)
     monkeypatch.setattr(split_complex, "SEVERAL", 5)
-    taps, points, parts = layer(rng, case, dtype)
-    want = symbol(taps, phase_factors(taps.shifts, points, parts))
+    taps, points, grid_sizes = layer(rng, case, dtype)
+    want = symbol(taps, phase_factors(taps.shifts, points, grid_sizes))
     want = want.reshape(-1, *want.shape[2:])
     want = want if transposed else want.swapaxes(1, 2)  # column by column
-    groups, rows, seen = taps.block[0], want.shape[2], 0
+    groups, rows, seen = taps.channel_shape[0], want.shape[2], 0
     planes = Planes(taps, transposed=transposed, apart=rows + 3)
-    for part, re, im in planes.at(points, parts):
+    for part, re, im in planes.at(points, grid_sizes):
         here = slice(part.start * groups, part.stop * groups)
         np.testing.assert_allclose((re + 1j * im)[..., :rows], want[here], atol=1e-12)
         assert not re[..., rows:].any()
@@ -116,10 +119,10 @@ def test_planes_are_the_symbol(case, dtype, transposed, monkeypatch, rng):
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_said_to_be_below_is_below(case, dtype, rng, monkeypatch):
     monkeypatch.setattr(gram_certificate, "WORTHWHILE", 1)
-    taps, points, parts = layer(rng, case, dtype)
-    norms, source = norms_of(taps, points, parts), GramSource(taps)
+    taps, points, grid_sizes = layer(rng, case, dtype)
+    norms, source = norms_of(taps, points, grid_sizes), GramSource(taps)
     look = FirstLook(source)
-    grams = Grams(source, look, points, parts)
+    grams = Grams(source, look, points, grid_sizes)
     every = np.arange(len(norms))
     some = every[rng.random(len(norms)) < 0.3]
     for which in (every, some):
@@ -140,9 +143,9 @@ def test_what_is_said_to_be_below_is_below(case, dtype, rng, monkeypatch):
 
 
 def test_what_a_factor_loses_is_taken_off(rng):
-    taps, points, parts = layer(rng, "line", "float64")
+    taps, points, grid_sizes = layer(rng, "line", "float64")
     look = FirstLook(GramSource(taps))
-    [(_, re, im)] = look.maker(points, parts)(0, len(points))
+    [(_, re, im)] = look.maker(points, grid_sizes)(0, len(points))
     row, column = np.tril_indices(look.form.side)
     matrices = np.zeros((len(points), look.form.side, look.form.side), complex)
     matrices[:, row, column] = (re + 1j * im).T
@@ -170,10 +173,10 @@ def test_no_screening_where_it_would_save_nothing():
 
 
 def test_a_factor_that_is_too_large_to_be_trusted_is_not(rng, monkeypatch):
-    taps, points, parts = layer(rng, "many channels", "float64")
+    taps, points, grid_sizes = layer(rng, "many channels", "float64")
     source = GramSource(taps)
     look = FirstLook(source)
-    grams = Grams(source, look, points, parts)
+    grams = Grams(source, look, points, grid_sizes)
     every, squares = np.arange(len(points)), np.full(len(points), 1e6)
     assert grams.below_at_first_look(every, squares).all()
     monkeypatch.setattr(look.form, "most", 0.5)  # of what rounding is multiplied by
@@ -186,9 +189,9 @@ def test_nothing_is_below_what_rounding_may_be(side):
     weight[0, 0, 0] = 1.0
     weight[1:, 1:, 1] = 1e-30  # nearly zero
     taps = taps_of(weight, stencil_of(weight, Geometry(grid=9)))
-    source, points, parts = GramSource(taps), np.arange(9)[:, None], np.array([9])
+    source, points, grid_sizes = GramSource(taps), np.arange(9)[:, None], np.array([9])
     look = FirstLook(source)
-    grams, every = Grams(source, look, points, parts), np.arange(9)
+    grams, every = Grams(source, look, points, grid_sizes), np.arange(9)
     for part in (0.0, 0.5, 1.0):
         squares = np.full(9, part * look.off / look.scale)
         assert not grams.below_at_first_look(every, squares).any()

@@ -114,7 +114,7 @@ def test_what_is_below_is_told_in_both_precisions(
     stencil = stencil_of(weight, geometry)
     taps = taps_of(weight, stencil)
     kept = frequencies_of(taps.pattern, stencil.rows, real=dtype == "float64")
-    small = SmallMatrices(taps, kept.points, kept.parts)
+    small = SmallMatrices(taps, kept.points, kept.grid_sizes)
     norms = small.norms().max(axis=1)  # few: in double precision
     monkeypatch.setattr(small_matrices, "SCREENED", screened)
     assert small.norms().max() == pytest.approx(norms.max(), rel=1e-6)

@@ -153,14 +153,14 @@ def basis(shape):
 
 def input_shape(weight, geometry):
     channels = weight.shape[0] if geometry.transposed else weight.shape[1]
-    full = geometry.on(weight.ndim - 2)
+    full = geometry.broadcast_to(weight.ndim - 2)
     times = 1 if geometry.transposed else geometry.groups
     return (channels * times, *full.grid)
 
 
 def pads(weight, geometry):
     """(before, after) on each axis, read off the definition of the output size."""
-    full = geometry.on(weight.ndim - 2)
+    full = geometry.broadcast_to(weight.ndim - 2)
     if full.padding != "same":
         return full.padding
     found = []
@@ -174,7 +174,7 @@ def pads(weight, geometry):
 
 def torch_matrix(torch, weight, geometry):
     """The layer as torch computes it, one column per unit image."""
-    full, axes = geometry.on(weight.ndim - 2), weight.ndim - 2
+    full, axes = geometry.broadcast_to(weight.ndim - 2), weight.ndim - 2
     kernel = torch.asarray(weight)
     x = torch.asarray(basis(input_shape(weight, geometry)))
     sides = pads(weight, geometry)

@@ -123,29 +123,31 @@ def errors(weight, options, rng) -> Iterator[Seen]:
     geometry = Geometry(**options)
     stencil = stencil_of(weight, geometry)
     taps = taps_of(weight, stencil)
-    parts = np.array(stencil.rows)
-    points = rng.integers(0, parts, (3, len(parts)))
+    grid_sizes = np.array(stencil.rows)
+    points = rng.integers(0, grid_sizes, (3, len(grid_sizes)))
     points[0] = 0
-    yield from symbol_errors(taps, points, parts)
-    yield from gram_errors(taps, points, parts)
-    yield from screening_errors(taps, points, parts)
+    yield from symbol_errors(taps, points, grid_sizes)
+    yield from gram_errors(taps, points, grid_sizes)
+    yield from screening_errors(taps, points, grid_sizes)
     if weight.size < 10**4:
-        yield from decisions_on_small_matrices(taps, points, parts)
+        yield from decisions_on_small_matrices(taps, points, grid_sizes)
     if np.prod(stencil.rows) < 10**4:  # not on the fine grid
         yield from layer_errors(weight, stencil, rng)
 
 
-def exact_symbol(taps, points, parts):
+def exact_symbol(taps, points, grid_sizes):
     """The symbol, and the same of absolute values, in extended precision."""
     pi = 4 * np.arctan(np.longdouble(1))
     turns = np.zeros((len(points), len(taps.shifts)), np.longdouble)
-    for f, shift, n in zip(points.T, taps.shifts.T, parts):
+    for f, shift, n in zip(points.T, taps.shifts.T, grid_sizes):
         turns += np.multiply.outer(f, shift) % n / np.longdouble(n)
     phase = np.exp(EXTENDED(-2j) * pi * turns)
     weight = taps.weight.astype(EXTENDED)
     found = [
         [
-            np.tensordot(left[:, own], right[own], axes=1).reshape(-1, *taps.block)
+            np.tensordot(left[:, own], right[own], axes=1).reshape(
+                -1, *taps.channel_shape
+            )
             for own in taps.phases
         ]
         for left, right in ((phase, weight), (abs(phase) * 0 + 1, abs(weight)))
@@ -160,22 +162,22 @@ def ratio(error, size) -> float:
     return float(np.max(error[size > 0] / size[size > 0], initial=0.0))
 
 
-def symbol_errors(taps, points, parts) -> Iterator[Seen]:
-    want, sizes = exact_symbol(taps, points, parts)
-    got = symbol(taps, phase_factors(taps.shifts, points, parts))
+def symbol_errors(taps, points, grid_sizes) -> Iterator[Seen]:
+    want, sizes = exact_symbol(taps, points, grid_sizes)
+    got = symbol(taps, phase_factors(taps.shifts, points, grid_sizes))
     allowed = rounding.symbol_entries(taps, UNIT_DOUBLE)
     yield Seen("symbol, double", ratio(got - want, sizes), allowed)
-    _, out, _ = taps.block
+    _, out, _ = taps.channel_shape
     planes = Planes(taps, transposed=True, apart=taps.columns)
-    for part, re, im in planes.at(points, parts):
+    for part, re, im in planes.at(points, grid_sizes):
         got = (re + 1j * im).reshape(-1, *want.shape[1:])
         error = ratio(got - want[part], sizes[part])
         yield Seen("symbol, double", error, allowed)
     for dtype, name in ((np.complex128, "double"), (np.complex64, "single")):
         planar = PlanarTaps(
-            type(taps)(taps.weight.astype(dtype), taps.pattern, taps.block)
+            type(taps)(taps.weight.astype(dtype), taps.pattern, taps.channel_shape)
         )
-        re, im = planar.symbol(planar.phases(points, parts), 1)
+        re, im = planar.symbol(planar.phases(points, grid_sizes), 1)
         got = (re + 1j * im).reshape(out, taps.columns, len(points), -1)
         error = ratio(got.transpose(2, 3, 0, 1) - want, sizes)
         unit = float(np.finfo(dtype).eps) / 2
@@ -183,9 +185,9 @@ def symbol_errors(taps, points, parts) -> Iterator[Seen]:
         yield Seen(f"symbol, {name}", error, allowed)
 
 
-def gram_errors(taps, points, parts) -> Iterator[Seen]:
+def gram_errors(taps, points, grid_sizes) -> Iterator[Seen]:
     """Products, factors, decisions and gains in double precision."""
-    matrices = symbol(taps, phase_factors(taps.shifts, points, parts))
+    matrices = symbol(taps, phase_factors(taps.shifts, points, grid_sizes))
     for h in matrices.reshape(-1, *matrices.shape[2:]):
         h = h if h.shape[0] <= h.shape[1] else h.T
         side, columns = h.shape
@@ -286,15 +288,15 @@ def accepted(below, ladder, allowed) -> float:
     return float(np.max(ladder[np.array(below)], initial=0.0)) * allowed
 
 
-def decisions_on_small_matrices(taps, points, parts) -> Iterator[Seen]:
+def decisions_on_small_matrices(taps, points, grid_sizes) -> Iterator[Seen]:
     """Decisions with Gram matrices that are made on the way, in both precisions."""
-    small = SmallMatrices(taps, points, parts)
+    small = SmallMatrices(taps, points, grid_sizes)
     for planar, unit in ((small.double, UNIT_DOUBLE), (small.single, UNIT_SINGLE)):
         name = "double" if unit == UNIT_DOUBLE else "single"
-        side, columns = sorted((taps.block[1], taps.columns))
+        side, columns = sorted((taps.channel_shape[1], taps.columns))
         allowed = rounding.certificate(side, columns, unit)
         re, im = planar.symbol(small.phases, 1)
-        groups = taps.block[0]
+        groups = taps.channel_shape[0]
         h = (re + 1j * im).transpose(2, 0, 1)[: len(points) * groups]
         norms = np.array([exact_norm(each) for each in h])
         norms = norms.reshape(-1, groups).max(axis=1)
@@ -310,21 +312,21 @@ def decisions_on_small_matrices(taps, points, parts) -> Iterator[Seen]:
         yield Seen(f"threshold, {name}", seen, allowed)
 
 
-def screening_errors(taps, points, parts) -> Iterator[Seen]:
+def screening_errors(taps, points, grid_sizes) -> Iterator[Seen]:
     """Interpolated Gram matrices in single precision, and decisions on them."""
     source = GramSource(taps)
     if not np.abs(taps.weight).max():
         return
     look = FirstLook(source)
-    matrices = symbol(taps, phase_factors(taps.shifts, points, parts))
+    matrices = symbol(taps, phase_factors(taps.shifts, points, grid_sizes))
     h = matrices.reshape(-1, *matrices.shape[2:])
     h = h.swapaxes(1, 2) if source.transposed else h
     want = h @ h.conj().swapaxes(1, 2) * look.scale
     size = look.off / rounding.interpolation(
-        look.nodes.terms, rounding.lebesgue_constant(look.nodes.parts)
+        look.nodes.terms, rounding.lebesgue_constant(look.nodes.grid_sizes)
     )
     order = np.lexsort(points.T[::-1])  # frequencies come in order
-    for part, re, im in look.maker(points[order], parts)(0, len(points)):
+    for part, re, im in look.maker(points[order], grid_sizes)(0, len(points)):
         groups = source.groups
         own = [
             order[p] * groups + g
@@ -360,7 +362,7 @@ def screened(form, re, im):
 def layer_errors(weight, stencil, rng) -> Iterator[Seen]:
     """The gain of the layer itself, by its windows in extended precision."""
     operator = operator_of(weight, stencil)
-    shape = (stencil.groups, stencil.into, *stencil.columns)
+    shape = (stencil.groups, stencil.in_channels, *stencil.columns)
     pair = stretched(operator, rng.standard_normal(shape).astype(weight.dtype))
     wide = operator_of(weight.astype(EXTENDED), stencil)
     x = pair.x.astype(EXTENDED)

@@ -1,20 +1,15 @@
-"""The only file that knows which array libraries exist."""
+"""Which library, dtype and device an array has; only this folder knows libraries."""
 
 import math
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import array_api_compat
 import array_api_compat.numpy
 import numpy as np
 
 from .._base import cached
-from .threads import in_our_thread, one_blas_thread
 
-T = TypeVar("T")
 Array: TypeAlias = Any  # no static type spans NumPy, torch and JAX
 
 _SPACING = {  # of the numbers next to 1, by dtype
@@ -25,9 +20,8 @@ _SPACING = {  # of the numbers next to 1, by dtype
     "float16": 2.0**-10,
     "bfloat16": 2.0**-7,
 }
-LITTLE = 2**17  # products, which take no longer than it takes to go to a thread
 _DOUBLE = ("float64", "complex128")
-_HALF = ("float16", "bfloat16")
+HALF = ("float16", "bfloat16")
 _LIBRARIES = {  # which the tests have tried, and what tells their arrays
     "NumPy": array_api_compat.is_numpy_array,
     "torch": array_api_compat.is_torch_array,
@@ -124,7 +118,7 @@ def astype(x: Array, name: str) -> Array:
 
 def widen(x: Array) -> Array:
     """Half precision as single; all else as it is."""
-    return astype(x, "float32") if dtype_name(x) in _HALF else x
+    return astype(x, "float32") if dtype_name(x) in HALF else x
 
 
 def to_complex(x: Array) -> Array:
@@ -149,14 +143,14 @@ def normalized(x: Array) -> tuple[Array, float]:
     return to_double(x) * (1 / scale), scale
 
 
-def length(x: Array) -> float:
+def frobenius_norm(x: Array) -> float:
     """The root of the sum of all squares."""
     xp = namespace(x)
     flat = xp.reshape(x, (-1,))
     return math.sqrt(complex(xp.vecdot(flat, flat)).real)
 
 
-def like(x: Array, values: np.ndarray) -> Array:
+def asarray_like(x: Array, values: np.ndarray) -> Array:
     """Floating-point `values` in the library, dtype and device of `x`."""
     if is_host(x):
         return np.asarray(values, dtype=x.dtype)
@@ -183,211 +177,10 @@ def conj(x: Array) -> Array:
     return namespace(x).conj(x) if is_complex(x) else x
 
 
-def svdvals(x: Array) -> Array:
-    """The singular values of the matrices in the last two axes, descending."""
-    xp = namespace(x)
-    if min(x.shape[-2:]) > 1:
-        return xp.linalg.svdvals(x)
-    largest = xp.max(xp.abs(constant(x)), axis=(-2, -1), keepdims=True)
-    # Over its largest entry, so that squares neither overflow nor vanish.
-    largest = xp.clip(largest, min=float(xp.finfo(largest.dtype).smallest_normal))
-    x = x / largest
-    parts = (xp.real(x), xp.imag(x)) if is_complex(x) else (x,)
-    square = sum(xp.sum(part * part, axis=(-2, -1)) for part in parts)
-    # The root has no derivative at 0: keep the 0 away from it, in both directions.
-    zero = square == 0
-    root = xp.sqrt(xp.where(zero, xp.ones_like(square), square))
-    root = xp.where(zero, xp.zeros_like(root), root)
-    return (root * largest[..., 0, 0])[..., None]
-
-
-def constant(x: Array) -> Array:
+def stop_gradient(x: Array) -> Array:
     """`x` cut off from automatic differentiation."""
     if is_traced(x):
         import jax
 
         return jax.lax.stop_gradient(x)
     return x.detach() if array_api_compat.is_torch_array(x) else x
-
-
-def are_definite(matrices: Array) -> np.ndarray:
-    """Whether each Hermitian matrix (batch, n, n) has a Cholesky factor."""
-    xp = namespace(matrices)
-    if matrices.shape[-1] == 1:
-        return np.real(to_numpy(matrices))[:, 0, 0] > 0
-    torch = _faster_torch(matrices)
-    if torch is not None:
-        found = with_one_thread(torch.linalg.cholesky_ex, torch.asarray(matrices))
-        return to_numpy(found.info == 0) & _are_factors(torch, found.L)
-    if matrices.shape[-1] < 64 and _have_factors(xp, matrices):
-        return np.ones(matrices.shape[0], dtype=bool)
-    # NumPy does not say which one of a batch failed.
-    each = (matrices[i, ...] for i in range(matrices.shape[0]))
-    return np.array([_have_factors(xp, matrix) for matrix in each], dtype=bool)
-
-
-def _have_factors(xp: Any, matrices: Array) -> bool:
-    try:
-        factors = xp.linalg.cholesky(matrices)
-    except np.linalg.LinAlgError:
-        return False
-    return bool(_are_factors(xp, factors).all())
-
-
-def _are_factors(xp: Any, factors: Array) -> np.ndarray:
-    """Whether factors are the end of a factorization that has not broken down.
-
-    A library may mark one that has by NaN alone. Its pivots, the squares of the
-    diagonal, decide: all other entries have gone into them.
-    """
-    diagonal = np.real(to_numpy(xp.linalg.diagonal(factors)))
-    return np.asarray(((diagonal > 0) & np.isfinite(diagonal)).all(axis=-1))
-
-
-def eigh(x: Array) -> tuple[Array, Array]:
-    """The ascending eigenvalues and the eigenvectors of Hermitian matrices."""
-    torch = _faster_torch(x) if is_host(x) else None
-    if torch is None:
-        values, vectors = namespace(x).linalg.eigh(x)
-        return values, vectors
-    values, vectors = with_one_thread(torch.linalg.eigh, torch.asarray(x))
-    return values.numpy(), vectors.numpy()
-
-
-def _faster_torch(x: Array) -> Any:
-    """Torch, if `x` is a tensor, or if its LAPACK is at hand and the faster one.
-
-    For little work it is not: NumPy is done before another thread has begun.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None or array_api_compat.is_torch_array(x):
-        return torch
-    if not is_host(x) or x.size * x.shape[-1] < LITTLE:
-        return None
-    if not torch.backends.mkl.is_available():
-        return None
-    return torch
-
-
-def numbers(weight: Array) -> Array:
-    """`weight` cut off from automatic differentiation, as NumPy's if on the CPU.
-
-    What follows decides by looking at numbers: JAX would compile every new shape.
-    """
-    if array_api_compat.is_jax_array(weight):
-        return np.asarray(weight)
-    weight = constant(weight)
-    if _is_torch_on_cpu(weight) and dtype_name(weight) not in _HALF:
-        return weight.resolve_conj().resolve_neg().numpy()
-    return weight
-
-
-def on_host(weight: Array) -> np.ndarray | None:
-    """`weight` as NumPy's, if it is on the CPU and nobody asks for derivatives."""
-    if is_differentiated(weight):
-        return None
-    if array_api_compat.is_jax_array(weight):
-        platforms = {device.platform for device in weight.devices()}
-        return np.asarray(weight) if platforms == {"cpu"} else None
-    plain = numbers(weight)
-    return plain if is_host(plain) else None
-
-
-def from_host(weight: Array, found: np.ndarray) -> Array:
-    """An array of NumPy's in the library and on the device of `weight`."""
-    return namespace(weight).asarray(found, device=array_api_compat.device(weight))
-
-
-def _is_torch_on_cpu(x: Array) -> bool:
-    return array_api_compat.is_torch_array(x) and x.device.type == "cpu"
-
-
-def one_thread(weight: Array) -> AbstractContextManager[None]:
-    """One thread for BLAS while NumPy, or torch on the CPU, works on many matrices.
-
-    BLAS would start and join its threads for each of them: that gains little when the
-    machine is idle, and when another process is busy costs a factor of thirty.
-    """
-    on_cpu = is_host(weight) or _is_torch_on_cpu(weight)
-    return one_blas_thread() if on_cpu else nullcontext()
-
-
-def with_one_thread(f: Callable[[Array], T], weight: Array) -> T:
-    """Return f(weight), with one thread for BLAS, and for torch if it does the work."""
-    with one_thread(weight):
-        if _is_torch_on_cpu(weight):
-            return in_our_thread(partial(f, weight))
-        return f(weight)
-
-
-def looking_at_numbers(
-    f: Callable[[Array], tuple[Any, ...]],
-    weight: Array,
-    *,
-    arrays: int,
-    scalars: tuple[int, ...] = (),
-) -> tuple[Any, ...]:
-    """Call `f` on the plain numbers of `weight`, also under JAX's transformations.
-
-    Parameters
-    ----------
-    f : function
-        From an array of numbers to a tuple: `arrays` arrays shaped and typed like it,
-        and then real numbers.
-    scalars : tuple of {-1, 0, 1}
-        Where JAX has no double precision, each of these numbers is rounded down, to
-        the nearest, or up.
-    """
-    if not array_api_compat.is_jax_array(weight):
-        found = with_one_thread(f, numbers(weight))
-        back = [like(weight, x) for x in found[:arrays]]
-        return *back, *(scalar_like(weight, x) for x in found[arrays:])
-    import jax
-
-    weight = jax.lax.stop_gradient(weight)
-    real = jax.dtypes.canonicalize_dtype(np.float64)
-
-    def on_host(values: Any) -> tuple[np.ndarray, ...]:
-        plain = np.asarray(values)
-        if not np.all(np.isfinite(plain)):  # too late for an error message
-            nothing, nan = np.full_like(plain, np.nan), np.asarray(np.nan, real)
-            return *[nothing] * arrays, *[nan] * len(scalars)
-        found = with_one_thread(f, plain)
-        rounded = [_rounded(x, real, way) for x, way in zip(found[arrays:], scalars)]
-        return *found[:arrays], *rounded
-
-    if not is_traced(weight):
-        return tuple(jax.numpy.asarray(x) for x in on_host(weight))
-    shapes = [jax.ShapeDtypeStruct(weight.shape, weight.dtype)] * arrays
-    shapes += [jax.ShapeDtypeStruct((), real)] * len(scalars)
-    found = jax.pure_callback(on_host, tuple(shapes), weight, vmap_method="sequential")
-    return tuple(found)
-
-
-def _rounded(value: float, dtype: np.dtype, way: int) -> np.ndarray:
-    """`value` in `dtype`, not above it for way -1 and not below it for way 1."""
-    near = np.asarray(value, dtype=dtype)
-    if way * (float(near) - value) < 0:
-        near = np.nextafter(near, np.asarray(way * np.inf, dtype=dtype))
-    return near
-
-
-def scalar_like(weight: Array, value: float) -> Any:
-    """A real number in double precision, in the library and device of `weight`."""
-    if array_api_compat.is_numpy_array(weight):
-        return np.float64(value)
-    xp, device = namespace(weight), array_api_compat.device(weight)
-    return xp.asarray(value, dtype=xp.float64, device=device)
-
-
-def is_differentiated(weight: Array) -> bool:
-    """Whether anyone may ask for a derivative by `weight`."""
-    return is_traced(weight) or getattr(weight, "requires_grad", False)
-
-
-def with_gradient(value: Any, gradient: Array, weight: Array) -> Any:
-    """`value` with a derivative of Re <gradient, d weight>."""
-    xp = namespace(weight)
-    change = conj(gradient) * (weight - constant(weight))  # 0, but for its derivative
-    change = xp.real(change) if is_complex(change) else change
-    return value + xp.sum(xp.astype(change, value.dtype))

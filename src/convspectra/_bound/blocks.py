@@ -13,9 +13,9 @@ import numpy as np
 
 from .._arrays.array import (
     Array,
+    asarray_like,
     indices_like,
     is_complex,
-    like,
     namespace,
     to_complex,
     to_numpy,
@@ -50,7 +50,7 @@ class TorusBlocks:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.taps.block[1], self.taps.columns
+        return self.taps.channel_shape[1], self.taps.columns
 
     @property
     def stretch(self) -> float:
@@ -62,7 +62,7 @@ class TorusBlocks:
 
     def fold(self, blocks: Array, which: np.ndarray) -> Array:
         xp = namespace(blocks)
-        weights = like(blocks, self.weights[which])[:, None, None, None]
+        weights = asarray_like(blocks, self.weights[which])[:, None, None, None]
         flat = fold_back(blocks * weights, self.taps, self._rows(which))
         return to_complex(xp.real(flat)) if self.real else flat
 
@@ -97,7 +97,7 @@ def torus_blocks(weight: Array, stencil: Stencil) -> TorusBlocks:
     _, site, count = np.unique(place, axis=0, return_inverse=True, return_counts=True)
     return TorusBlocks(
         taps=taps,
-        phase=like(taps.weight, grid_phases(taps.pattern, kept)),
+        phase=asarray_like(taps.weight, grid_phases(taps.pattern, kept)),
         weights=kept.stands_for / kept.stands_for.sum(),
         merged=count[site.reshape(-1)],
         real=real,
@@ -122,7 +122,13 @@ class MatrixBlocks:
     def of(self, kernel: Array, which: np.ndarray) -> Array:
         xp, s = namespace(kernel), self.stencil
         sites = xp.matmul(xp.matrix_transpose(kernel), self.reads)
-        shape = (s.groups, s.out, s.into, math.prod(s.rows), math.prod(s.columns))
+        shape = (
+            s.groups,
+            s.out_channels,
+            s.in_channels,
+            math.prod(s.rows),
+            math.prod(s.columns),
+        )
         apart = xp.permute_dims(xp.reshape(sites, shape), (0, 1, 3, 2, 4))
         return xp.reshape(apart, (1, s.groups, *matrix_shape(s)))[: len(which), ...]
 
@@ -130,7 +136,13 @@ class MatrixBlocks:
         if not len(which):
             return 0 * self.start
         xp, s = namespace(blocks), self.stencil
-        shape = (s.groups, s.out, math.prod(s.rows), s.into, math.prod(s.columns))
+        shape = (
+            s.groups,
+            s.out_channels,
+            math.prod(s.rows),
+            s.in_channels,
+            math.prod(s.columns),
+        )
         sites = xp.permute_dims(xp.reshape(blocks, shape), (0, 1, 3, 2, 4))
         flat = xp.reshape(sites, (-1, self.reads.shape[1]))
         folded = xp.matmul(self.reads, xp.matrix_transpose(flat))
@@ -154,7 +166,7 @@ def matrix_blocks(weight: Array, stencil: Stencil) -> MatrixBlocks:
     return MatrixBlocks(
         stencil=stencil,
         start=start,
-        reads=like(start, reads),
+        reads=asarray_like(start, reads),
         weights=np.array([1 / math.prod(stencil.rows)]),
     )
 

@@ -11,16 +11,15 @@ import numpy as np
 from .._arrays.array import (
     Array,
     adjoint,
-    are_definite,
-    eigh,
+    asarray_like,
     is_host,
-    like,
-    looking_at_numbers,
     namespace,
     normalized,
     to_double,
     widen,
 )
+from .._arrays.host import call_on_host
+from .._arrays.linalg import are_definite, eigh
 from .._arrays.threads import spread
 from .._base import positive, size
 from .._layer.geometry import Axis, Geometry
@@ -90,7 +89,7 @@ def clip(
         clipped = to_double(blocks.kernel(kernel, near_one)) * scale
         return (xp.astype(clipped, plain.dtype),)
 
-    return looking_at_numbers(clipped, weight, arrays=1)[0]
+    return call_on_host(clipped, weight, arrays=1)[0]
 
 
 def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) -> Array:
@@ -100,7 +99,7 @@ def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) ->
     if least:
         excess = partial(_out_of_range, least=least, most=most)
     if clip_is_compiled(
-        len(numbers) * blocks.taps.block[0],
+        len(numbers) * blocks.taps.channel_shape[0],
         min(blocks.shape),
         real=blocks.real,
         on_host=is_host(kernel),
@@ -113,7 +112,7 @@ def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) ->
         change = change + _excess_of_many(blocks, kernel, most, numbers[:first])
     for part in blocks.parts(numbers[first:]):
         change = change + blocks.fold(_of_each(excess, blocks.of(kernel, part)), part)
-    return kernel - change * like(kernel, 1 / blocks.merged)[:, None]
+    return kernel - change * asarray_like(kernel, 1 / blocks.merged)[:, None]
 
 
 def _in_whole_vectors(blocks: TorusBlocks, itemsize: int) -> int:
@@ -121,7 +120,11 @@ def _in_whole_vectors(blocks: TorusBlocks, itemsize: int) -> int:
 
     A last vector that would be nearly empty is not worth it if matrices are large.
     """
-    count, groups, side = len(blocks.weights), blocks.taps.block[0], min(blocks.shape)
+    count, groups, side = (
+        len(blocks.weights),
+        blocks.taps.channel_shape[0],
+        min(blocks.shape),
+    )
     left = count % (VECTOR_BYTES // itemsize)
     large = groups == 1 and side > PARTIAL_VECTOR_SIDE
     return count - left if large and left < COMPILED_CLIP_COUNT else count
@@ -135,7 +138,7 @@ def _excess_of_many(
 
     planar = PlanarTaps(replace(blocks.taps, weight=kernel))
     bound = planar.dtype.type(most)
-    size = block_size(math.prod(blocks.shape) * blocks.taps.block[0])
+    size = block_size(math.prod(blocks.shape) * blocks.taps.channel_shape[0])
     found: dict[int, np.ndarray] = {}
 
     def some(start: int, stop: int) -> None:
@@ -176,7 +179,7 @@ def _excess(y: Array, most: float) -> Array:
     if y.shape[-1] > y.shape[-2]:
         return adjoint(_excess(adjoint(y), most))
     gram = xp.matmul(adjoint(y), y)
-    eye = like(gram, np.eye(gram.shape[-1]))
+    eye = asarray_like(gram, np.eye(gram.shape[-1]))
     if are_definite(most * most * eye - gram).all():
         return 0 * y
     squares, v = eigh(gram)
@@ -201,7 +204,7 @@ def circular_surrogate(stencil: Stencil, geometry: Geometry) -> Stencil:
         return stencil
     if stencil.axes is None:
         return with_rows(embedding(stencil)[0])
-    axes = geometry.torus(stencil.kernel).meet(stencil.kernel)
+    axes = geometry.torus(stencil.kernel).resolve_axes(stencil.kernel)
     return replace(stencil, axes=axes, boundary="circular")
 
 

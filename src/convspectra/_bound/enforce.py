@@ -7,7 +7,8 @@ of the torus on which it clips.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .._arrays.array import Array, looking_at_numbers, namespace
+from .._arrays.array import Array, namespace
+from .._arrays.host import call_on_host
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
 from .._norm.operator_norm import upper_bound
@@ -72,7 +73,7 @@ def norm_of(weight: Array, geometries: list[Geometry], method: str) -> float:
         rough = REPORTED if method == "clip" else 0.0
         return (max(upper_bound(plain, s, rough or norm_rtol(s)) for s in stencils),)
 
-    return float(looking_at_numbers(largest, weight, arrays=0, scalars=(1,))[0])
+    return float(call_on_host(largest, weight, arrays=0, scalars=(1,))[0])
 
 
 def most_of_change(weight: Array, geometry: Geometry) -> float:
@@ -91,9 +92,7 @@ def _moved(
     stencil: Stencil,
     most: float,
 ) -> Array:
-    found = looking_at_numbers(
-        lambda plain: (move(plain, stencil, most),), weight, arrays=1
-    )
+    found = call_on_host(lambda plain: (move(plain, stencil, most),), weight, arrays=1)
     return found[0]
 
 

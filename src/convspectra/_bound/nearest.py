@@ -24,14 +24,13 @@ import numpy as np
 from .._arrays.array import (
     Array,
     adjoint,
-    are_definite,
+    asarray_like,
     conj,
-    eigh,
     indices_like,
-    like,
     namespace,
     to_numpy,
 )
+from .._arrays.linalg import are_definite, eigh
 from .blocks import Blocks
 
 RHO = 10.0  # first weight of the penalty, by experiment as the other constants
@@ -114,7 +113,7 @@ class _Newton:
         change = excess - before
         inside = self._scaled_inside(self._group_bounds(s, change))
         primal = _square(inside - start) / 2
-        weights = like(s, self.blocks.weights[which])[:, None, None]
+        weights = asarray_like(s, self.blocks.weights[which])[:, None, None]
         nuclear = self.rho * float(xp.sum(weights * s * h))
         dual = _dot(folded, start) - _square(folded) / 2 - c * nuclear
         if primal < self.primal:
@@ -126,7 +125,7 @@ class _Newton:
         """One Newton step; rho grows while that pays, and falls back if it does not."""
         xp = namespace(self.kernel)
         residual = self.blocks.start - self.kernel - at.folded
-        weights = like(at.s, self.blocks.weights[at.which])[:, None, None, None]
+        weights = asarray_like(at.s, self.blocks.weights[at.which])[:, None, None, None]
         moved = self.rho * float(xp.sum(weights * xp.abs(at.change) ** 2))
         rho = self.rho
         if at.gap < PROGRESS * self.reference or _square(residual) < SETTLED * moved:
@@ -176,7 +175,7 @@ class _Newton:
 
     def _scaled_inside(self, bounds: np.ndarray) -> Array:
         xp, kernel = namespace(self.kernel), self.kernel
-        factors = like(kernel, self.c / bounds)[None, :, None]
+        factors = asarray_like(kernel, self.c / bounds)[None, :, None]
         split = xp.reshape(kernel, (kernel.shape[0], self.groups, -1))
         return xp.reshape(split * factors, kernel.shape)
 
@@ -212,8 +211,11 @@ class _Newton:
                 break
             bent = self._fold(derivative(self._of(direction, which)), which)
             image = direction + self.rho * bent
-            length = square / _dot(direction, image)
-            step, residual = step + length * direction, residual - length * image
+            frobenius_norm = square / _dot(direction, image)
+            step, residual = (
+                step + frobenius_norm * direction,
+                residual - frobenius_norm * image,
+            )
             square, last = _square(residual), square
             direction = residual + square / last * direction
         return step
@@ -230,7 +232,7 @@ class _Newton:
 def below(y: Array, c: float) -> np.ndarray:
     """Whether all groups of each block have norm below c; the short side is last."""
     xp, side = namespace(y), y.shape[-1]
-    rest = c * c * like(y, np.eye(side)) - xp.matmul(adjoint(y), y)
+    rest = c * c * asarray_like(y, np.eye(side)) - xp.matmul(adjoint(y), y)
     definite = are_definite(xp.reshape(rest, (-1, side, side)))
     return np.all(definite.reshape(y.shape[0], -1), axis=1)
 

@@ -3,15 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .._arrays.array import (
-    Array,
-    is_traced,
-    looking_at_numbers,
-    namespace,
-    normalized,
-    spacing,
-    to_double,
-)
+from .._arrays.array import Array, is_traced, namespace, normalized, spacing, to_double
+from .._arrays.host import call_on_host
 from .._base import fraction, positive
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
@@ -45,7 +38,7 @@ def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
     """
     stencil = stencil_of(weight, geometry)
     max_norm = positive("max_norm", max_norm)
-    return looking_at_numbers(
+    return call_on_host(
         lambda plain: (scaled_inside(plain, stencil, max_norm),), weight, arrays=1
     )[0]
 
@@ -109,7 +102,7 @@ def project(
     max_norm = positive("max_norm", max_norm)
     rtol = fraction("rtol", rtol)
     found = _Projected(
-        *looking_at_numbers(
+        *call_on_host(
             lambda plain: _projected(plain, stencil, max_norm, rtol),
             weight,
             arrays=1,

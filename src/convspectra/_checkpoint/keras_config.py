@@ -64,7 +64,7 @@ class Described:
         found = by_name(role, shape)
         if role in ("conv", "transpose", "depthwise"):
             found |= self._window(role, shape) | found
-            Geometry(grid=None, **found).on(axes - 2)
+            Geometry(grid=None, **found).broadcast_to(axes - 2)
         return found
 
     def _window(self, role: str, shape: tuple[int, ...]) -> dict[str, Any]:

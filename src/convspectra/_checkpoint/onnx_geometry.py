@@ -32,7 +32,7 @@ def convolution(node: Any, shape: tuple[int, ...], shapes: Shapes) -> dict[str, 
     stated |= padding(node, kernel, stated)
     whole = Geometry(**{"grid": None, **stated})
     if grid is not None:
-        whole.meet(kernel)
+        whole.resolve_axes(kernel)
     return stated
 
 

@@ -137,7 +137,7 @@ def _stated(kernel: Kernel, options: Mapping[str, Any], table: Table) -> dict[st
 
 
 def _geometry(kernel: Kernel, stated: Mapping[str, Any]) -> Geometry:
-    geometry = Geometry(**stated).on(len(kernel.shape) - 2)
+    geometry = Geometry(**stated).broadcast_to(len(kernel.shape) - 2)
     if kernel.shape[0] % geometry.groups:
         raise ValueError(
             f"has {kernel.shape[0]} channels, which {geometry.groups} groups do not "

@@ -34,7 +34,7 @@ def values(args: argparse.Namespace) -> int:
     found: list[LayerSpectrum] = []
 
     def measure(layer: Layer) -> None:
-        layer.geometry.meet(layer.weight.shape[2:])  # which needs a grid
+        layer.geometry.resolve_axes(layer.weight.shape[2:])  # which needs a grid
         found.append(layer_spectrum(layer, args.rtol))
 
     _, skipped = each(args, measure)

@@ -27,14 +27,14 @@ Padding: TypeAlias = Literal["same", "valid"] | SupportsIndex | Pairs | IndexArr
 
 
 class Axis(NamedTuple):
-    """One axis of the convolution: row r reads columns stride*r + dilation*t - before.
+    """One axis: row r reads the columns stride * r + dilation * t - pad_before.
 
     For a transposed layer, of the convolution that it is the transpose of.
     """
 
     columns: int
     rows: int
-    before: int
+    pad_before: int
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -112,7 +112,7 @@ class Geometry:
             self._spread(axes)
         self._check_output_padding()
 
-    def on(self, axes: int) -> "Geometry":
+    def broadcast_to(self, axes: int) -> "Geometry":
         """Return this geometry with `axes` entries in every field."""
         stated = self._axes()
         if stated is None:
@@ -133,7 +133,7 @@ class Geometry:
         kernel : int or tuple of int, optional
             The size of the kernel; required unless `padding` is "same".
         """
-        axes = self.meet(kernel)
+        axes = self.resolve_axes(kernel)
         return tuple(a.columns if self.transposed else a.rows for a in axes)
 
     def torus(self, kernel: Sizes | None = None) -> "Geometry":
@@ -149,7 +149,7 @@ class Geometry:
         kernel : int or tuple of int, optional
             The size of the kernel; required unless `padding` is "same".
         """
-        axes = self.meet(kernel)
+        axes = self.resolve_axes(kernel)
         if self.transposed:
             grid = self.grid
         else:
@@ -159,7 +159,7 @@ class Geometry:
             self, grid=grid, padding="same", boundary="circular", output_padding=0
         )
 
-    def meet(self, kernel: Sizes | None) -> tuple[Axis, ...]:
+    def resolve_axes(self, kernel: Sizes | None) -> tuple[Axis, ...]:
         """Return rows, columns and padding on each axis, for kernel sizes `kernel`."""
         if self.grid is None:
             raise ValueError(
@@ -174,7 +174,7 @@ class Geometry:
         found = _sizes("kernel", 1 if kernel is None else kernel, least=1)
         axes = len(found) if isinstance(found, tuple) else self._axes() or 1
         full, grid, kernels = (
-            self.on(axes),
+            self.broadcast_to(axes),
             per_axis(self.grid, axes),
             per_axis(found, axes),
         )

@@ -28,7 +28,7 @@ class Layer:
         if not isinstance(self.name, str):
             raise TypeError(f"`name` must be a string, got {self.name!r}.")
         stencil = stencil_of(self.weight, self.geometry)
-        spread = self.geometry.on(len(stencil.kernel))
+        spread = self.geometry.broadcast_to(len(stencil.kernel))
         object.__setattr__(self, "geometry", spread)
 
     @classmethod

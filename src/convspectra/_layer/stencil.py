@@ -15,19 +15,19 @@ from .geometry import Axis, Geometry, per_axis
 class Stencil:
     """The convolution of a layer; for a transposed layer, the one it transposes.
 
-    With row r, tap t and column j on an axis, j = stride * r + dilation * t - before.
+    On each axis row r and tap t read column stride * r + dilation * t - pad_before.
     """
 
     groups: int
-    out: int  # channels per group that the rows stand for
-    into: int  # channels per group that the columns stand for
+    out_channels: int  # channels per group that the rows stand for
+    in_channels: int  # channels per group that the columns stand for
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     axes: tuple[Axis, ...] | None  # None: every grid at once
     boundary: str
     transposed: bool
-    padded: tuple[int, ...]  # sites of padding on both sides, at most
+    max_padding: tuple[int, ...]  # sites of padding on both sides, at most
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -38,8 +38,8 @@ class Stencil:
         return tuple(axis.columns for axis in self.known_axes)
 
     @property
-    def before(self) -> tuple[int, ...]:
-        return tuple(axis.before for axis in self.known_axes)
+    def pad_before(self) -> tuple[int, ...]:
+        return tuple(axis.pad_before for axis in self.known_axes)
 
     @property
     def grid(self) -> tuple[int, ...] | None:
@@ -64,7 +64,7 @@ class Stencil:
             return False
         sides = list(zip(self.axes, self.stride, self.reach))
         inside = all(  # then no boundary is ever read, and any of them will do
-            a.before == 0 and (a.rows - 1) * s + reach <= a.columns
+            a.pad_before == 0 and (a.rows - 1) * s + reach <= a.columns
             for a, s, reach in sides
         )
         whole = all(a.rows * s == a.columns for a, s, _ in sides)
@@ -108,24 +108,24 @@ def resolve(shape: tuple[int, ...], geometry: Geometry) -> Stencil:
             f"got {geometry.groups} groups for shape {shape}."
         )
     kernel = shape[2:]
-    full = geometry.on(len(kernel))
+    full = geometry.broadcast_to(len(kernel))
     stride = per_axis(full.stride, len(kernel))
     dilation = per_axis(full.dilation, len(kernel))
     if isinstance(full.padding, tuple):
-        padded = tuple(map(sum, full.padding))
+        max_padding = tuple(map(sum, full.padding))
     else:  # "same"
-        padded = tuple(d * (k - 1) for k, d in zip(kernel, dilation))
+        max_padding = tuple(d * (k - 1) for k, d in zip(kernel, dilation))
     found = Stencil(
         groups=full.groups,
-        out=shape[0] // full.groups,
-        into=shape[1],
+        out_channels=shape[0] // full.groups,
+        in_channels=shape[1],
         kernel=kernel,
         stride=stride,
         dilation=dilation,
-        axes=None if full.grid is None else full.meet(kernel),
+        axes=None if full.grid is None else full.resolve_axes(kernel),
         boundary=full.boundary,
         transposed=full.transposed,
-        padded=padded,
+        max_padding=max_padding,
     )
     if boundary_of(found.boundary).is_circular and found.axes is None:
         _check_padding_on_any_grid(full, found)
@@ -155,7 +155,7 @@ def embedding(stencil: Stencil) -> tuple[Stencil, float]:
     axes, repeats = [], 1
     for a in range(len(stencil.kernel)):
         if stencil.axes is None:
-            repeats *= boundary_of(stencil.boundary).repeats(stencil.padded[a])
+            repeats *= boundary_of(stencil.boundary).repeats(stencil.max_padding[a])
         else:
             axis, times = _embedded_axis(stencil, a)
             axes.append(axis)

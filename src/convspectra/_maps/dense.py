@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from .._arrays.array import Array, like, namespace, widen
+from .._arrays.array import Array, asarray_like, namespace, widen
 from .._layer.geometry import Geometry
 from .._layer.stencil import stencil_of
 
@@ -46,7 +46,7 @@ def dense_matrix(weight: Array, geometry: Geometry) -> Array:
     """
     _ = stencil_of(weight, geometry).known_axes  # for the checks alone
     weight, kernel = widen(weight), tuple(weight.shape[2:])
-    layer = geometry.on(len(kernel))
+    layer = geometry.broadcast_to(len(kernel))
     sides = [_sides(layer, axis, k) for axis, k in enumerate(kernel)]
     rows = weight.shape[0] * math.prod(outputs for outputs, _, _ in sides)
     columns = weight.shape[1] * math.prod(inputs for _, inputs, _ in sides)
@@ -61,13 +61,13 @@ def dense_matrix(weight: Array, geometry: Geometry) -> Array:
     own_group = np.kron(
         np.eye(layer.groups), np.ones((weight.shape[0] // layer.groups, 1))
     )  # (out, groups)
-    own_group = like(weight, own_group)[:, None, :, None, None]
+    own_group = asarray_like(weight, own_group)[:, None, :, None, None]
     matrix: Array = 0.0
     for tap in itertools.product(*map(range, kernel)):
         reads = np.ones((1, 1))
         for axis, t in enumerate(tap):
             reads = np.kron(reads, _reads(layer, axis, t, sides[axis]))
-        reads = like(weight, reads)[None, :, None, None, :]
+        reads = asarray_like(weight, reads)[None, :, None, None, :]
         entries = weight[(slice(None), slice(None), *tap)]  # (out, in / groups)
         matrix = matrix + own_group * entries[:, None, None, :, None] * reads
     matrix = xp.reshape(matrix, (rows, columns))

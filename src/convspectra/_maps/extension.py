@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._arrays.array import Array, like, namespace
+from .._arrays.array import Array, asarray_like, namespace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +64,7 @@ class Extension:
         """A part of an image at these columns, zeros elsewhere."""
         shape, zeros = list(part.shape), []
         for shape[axis] in (columns.start, self.count - columns.stop):
-            zeros.append(like(part, np.zeros(shape)))
+            zeros.append(asarray_like(part, np.zeros(shape)))
         return namespace(part).concat([zeros[0], part, zeros[1]], axis=axis)
 
 
@@ -92,7 +92,7 @@ def _margin(read: np.ndarray, weight: Array) -> Margin:
     low, high = (int(inside.min()), int(inside.max()) + 1) if inside.size else (0, 0)
     return Margin(
         columns=slice(low, high),
-        repeats=like(weight, read[:, None] == np.arange(low, high)),
+        repeats=asarray_like(weight, read[:, None] == np.arange(low, high)),
     )
 
 

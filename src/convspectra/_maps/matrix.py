@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from .._arrays.array import Array, like, namespace
+from .._arrays.array import Array, asarray_like, namespace
 from .._layer.stencil import Stencil, columns_read
 
 ENTRIES_LIMIT = 2**24  # entries of the largest matrices that are built
@@ -14,10 +14,12 @@ ENTRIES_LIMIT = 2**24  # entries of the largest matrices that are built
 def group_matrices(weight: Array, stencil: Stencil) -> Array:
     """The convolution as one matrix per group, (groups, out * rows, into * columns)."""
     xp = namespace(weight)
-    flat = xp.reshape(weight, (stencil.groups, stencil.out, stencil.into, -1))
+    flat = xp.reshape(
+        weight, (stencil.groups, stencil.out_channels, stencil.in_channels, -1)
+    )
     matrices: Array = 0.0
     for t, tap in enumerate(itertools.product(*map(range, stencil.kernel))):
-        reads = like(weight, tap_reads(stencil, tap))[None, None, :, None, :]
+        reads = asarray_like(weight, tap_reads(stencil, tap))[None, None, :, None, :]
         matrices = matrices + flat[:, :, None, :, t, None] * reads
     return xp.reshape(matrices, (stencil.groups, *matrix_shape(stencil)))
 
@@ -37,7 +39,7 @@ def tap_reads(stencil: Stencil, tap: tuple[int, ...]) -> np.ndarray:
 def matrix_shape(stencil: Stencil) -> tuple[int, int]:
     """Rows and columns of the matrix of one group."""
     rows, columns = math.prod(stencil.rows), math.prod(stencil.columns)
-    return stencil.out * rows, stencil.into * columns
+    return stencil.out_channels * rows, stencil.in_channels * columns
 
 
 def matrix_entries(stencil: Stencil) -> int:

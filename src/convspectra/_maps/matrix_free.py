@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays.array import Array, adjoint, conj, length, like, namespace
+from .._arrays.array import (
+    Array,
+    adjoint,
+    asarray_like,
+    conj,
+    frobenius_norm,
+    namespace,
+)
 from .._layer.stencil import Stencil, columns_read
 from .extension import Extension, extension_of
 
@@ -36,11 +43,11 @@ class Operator:
         """From (groups, out, *rows) to (groups, into, *columns)."""
         xp = namespace(y)
         flat = xp.reshape(y, (*y.shape[:2], -1))
-        sites = (y.shape[0], self.stencil.into, *(e.sites for e in self.extend))
+        sites = (y.shape[0], self.stencil.in_channels, *(e.sites for e in self.extend))
         x: Array = None
         for t, window in enumerate(self._windows()):
             part = xp.matmul(adjoint(self.taps[t, ...]), flat)
-            x = like(part, np.zeros(sites)) if x is None else x
+            x = asarray_like(part, np.zeros(sites)) if x is None else x
             x[window] += xp.reshape(part, (*part.shape[:2], *self.stencil.rows))
         for axis, extend in enumerate(self.extend, start=2):
             x = extend.apply_adjoint(x, axis)
@@ -78,7 +85,9 @@ class Operator:
 
 def operator_of(weight: Array, stencil: Stencil) -> Operator:
     xp = namespace(weight)
-    taps = xp.reshape(weight, (stencil.groups, stencil.out, stencil.into, -1))
+    taps = xp.reshape(
+        weight, (stencil.groups, stencil.out_channels, stencil.in_channels, -1)
+    )
     extend = []
     for axis, columns in enumerate(stencil.columns):
         read = columns_read(stencil, axis)
@@ -113,12 +122,12 @@ def top_pair(
     `rtol`, or the gain is as much as `goal`.
     """
     basis = max(3, min(BASIS, BASIS_BYTES // (16 * math.prod(start.shape))))
-    x = start / length(start)
+    x = start / frobenius_norm(start)
     best = Pair(0.0, x, apply(x))
     for _ in range(RESTARTS):
         x = _lanczos(gram, x, basis)
         y = apply(x)
-        gain = length(y)
+        gain = frobenius_norm(y)
         if gain <= best.gain:
             break
         converged = gain <= best.gain * (1 + rtol) or gain >= goal
@@ -131,7 +140,7 @@ def top_pair(
 def _lanczos(gram: Callable[[Array], Array], x: Array, steps: int) -> Array:
     """The unit vector that a Krylov space of `steps` dimensions offers for the top."""
     xp, shape = namespace(x), x.shape
-    basis = like(x, np.zeros((steps, math.prod(shape))))
+    basis = asarray_like(x, np.zeros((steps, math.prod(shape))))
     basis[0, :] = xp.reshape(x, (-1,))
     projected, size = np.zeros((steps, steps)), 0
     for j in range(steps):
@@ -142,11 +151,11 @@ def _lanczos(gram: Callable[[Array], Array], x: Array, steps: int) -> Array:
             along = xp.matmul(known, conj(v))
             v = v - xp.matmul(conj(along), known)
             projected[j, j] += complex(along[j]).real
-        rest = length(v)
+        rest = frobenius_norm(v)
         if size == steps or rest <= 1e-14 * abs(projected[0, 0]):
             break
         projected[j, j + 1] = projected[j + 1, j] = rest
         basis[j + 1, :] = v / rest
     weights = np.linalg.eigh(projected[:size, :size])[1][:, -1]
-    found = xp.matmul(like(x, weights), basis[:size, :])
-    return xp.reshape(found / length(found), shape)
+    found = xp.matmul(asarray_like(x, weights), basis[:size, :])
+    return xp.reshape(found / frobenius_norm(found), shape)

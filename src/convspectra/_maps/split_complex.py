@@ -21,10 +21,10 @@ class Planes:
     """
 
     def __init__(self, taps: Taps, *, transposed: bool, apart: int) -> None:
-        groups, out, into = taps.block
+        groups, out, in_channels = taps.channel_shape
         self.shifts, self.phases, self.transposed = taps.shifts, taps.phases, transposed
         self.whole = (groups, out if transposed else taps.columns, apart)
-        weight = taps.weight.reshape(-1, groups, out, into)
+        weight = taps.weight.reshape(-1, groups, out, in_channels)
         weight = weight if transposed else weight.swapaxes(2, 3)
         rows = weight.shape[3]
         # What a polyphase component contributes; if there is one, that is the whole.
@@ -42,14 +42,14 @@ class Planes:
             self.first = len(np.unique(taps.shifts[:, 0]))
 
     def at(
-        self, frequencies: np.ndarray, parts: np.ndarray
+        self, frequencies: np.ndarray, grid_sizes: np.ndarray
     ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Slices of the frequencies, with their real and imaginary parts.
 
         These are (frequencies * groups, columns, apart); each takes the place of the
         one before.
         """
-        phase: Array = phase_factors(self.shifts, frequencies, parts)
+        phase: Array = phase_factors(self.shifts, frequencies, grid_sizes)
         entries = math.prod(self.whole)
         most = min(max(SEVERAL, CACHED // entries), AT_ONCE // entries, len(phase))
         # Fresh memory takes longer than the products that are written to it.

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._arrays.array import Array, is_complex, is_host, like, namespace, to_complex
+from .._arrays.array import (
+    Array,
+    asarray_like,
+    is_complex,
+    is_host,
+    namespace,
+    to_complex,
+)
 from .._base import cached
 from .._layer.stencil import Stencil
 
@@ -63,7 +70,7 @@ class Taps:
 
     weight: Array  # (taps, groups * out * into), complex
     pattern: Pattern
-    block: tuple[int, int, int]  # (groups, out, into)
+    channel_shape: tuple[int, int, int]  # (groups, out, in), channels per group
 
     @property
     def shifts(self) -> np.ndarray:
@@ -76,7 +83,7 @@ class Taps:
     @property
     def columns(self) -> int:
         """Columns of a symbol: the columns of phases that no tap meets are left out."""
-        return len(self.phases) * self.block[2]
+        return len(self.phases) * self.channel_shape[2]
 
     @property
     def degree(self) -> np.ndarray:
@@ -93,7 +100,7 @@ def taps_of(weight: Array, stencil: Stencil) -> Taps:
     return Taps(
         weight=to_complex(sorted_taps),
         pattern=pattern,
-        block=(stencil.groups, stencil.out, stencil.into),
+        channel_shape=(stencil.groups, stencil.out_channels, stencil.in_channels),
     )
 
 
@@ -103,15 +110,15 @@ def common_steps(shifts: np.ndarray) -> np.ndarray:
 
 
 def phase_factors(
-    shifts: np.ndarray, frequencies: np.ndarray, parts: np.ndarray
+    shifts: np.ndarray, frequencies: np.ndarray, grid_sizes: np.ndarray
 ) -> np.ndarray:
-    """exp(-2 pi i <f / parts, shift>) for each frequency and tap: (frequencies, taps).
+    """exp(-2 pi i <f / grid_sizes, shift>): (frequencies, taps).
 
     The angle is reduced in whole numbers, so that it is exact for any dilation.
     """
-    if frequencies.dtype.kind == "i" and max(parts) <= ROOTS:
+    if frequencies.dtype.kind == "i" and max(grid_sizes) <= ROOTS:
         factors = np.ones(1)
-        for f, shift, n in zip(frequencies.T, shifts.T, parts):
+        for f, shift, n in zip(frequencies.T, shifts.T, grid_sizes):
             if len(shift) < SEPARABLE:
                 turned = _powers(f, shift, int(n))
             else:  # many taps share a shift on one axis
@@ -120,7 +127,7 @@ def phase_factors(
             factors = factors * turned
         return factors
     turns = 0.0
-    for f, shift, n in zip(frequencies.T, shifts.T, parts):
+    for f, shift, n in zip(frequencies.T, shifts.T, grid_sizes):
         turns = turns + np.multiply.outer(f, shift) % n / n
     return np.exp(-2j * np.pi * turns)
 
@@ -153,7 +160,9 @@ def symbol(taps: Taps, phase: Array) -> Array:
         return _axis_by_axis(taps, phase)
     xp = namespace(phase)
     parts = [
-        xp.reshape(xp.matmul(phase[:, part], taps.weight[part, :]), (-1, *taps.block))
+        xp.reshape(
+            xp.matmul(phase[:, part], taps.weight[part, :]), (-1, *taps.channel_shape)
+        )
         for part in taps.phases
     ]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
@@ -173,7 +182,7 @@ def _axis_by_axis(taps: Taps, phase: np.ndarray) -> np.ndarray:
     found = np.empty((len(phase), entries), half_way.dtype)
     for half, run in zip(half_way, runs):
         np.matmul(phase[run, :rest], half, out=found[run])
-    return found.reshape(-1, *taps.block)
+    return found.reshape(-1, *taps.channel_shape)
 
 
 def runs_of(rows: Array) -> tuple[Array, list[slice]]:
@@ -202,9 +211,9 @@ class PlanarTaps:
             rest = split.shape[2]
             self.columns = np.append(self.columns[::rest], self.columns[:rest])
 
-    def phases(self, frequencies: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    def phases(self, frequencies: np.ndarray, grid_sizes: np.ndarray) -> np.ndarray:
         """The phase factors that `symbol` needs."""
-        return phase_factors(self.taps.shifts[self.columns], frequencies, parts)
+        return phase_factors(self.taps.shifts[self.columns], frequencies, grid_sizes)
 
     def symbol(self, phase: Array, lanes: int) -> tuple[np.ndarray, np.ndarray]:
         """The matrices of the frequencies with these phase factors, of `columns`.
@@ -234,12 +243,14 @@ class PlanarTaps:
         self, found: list[tuple[np.ndarray, np.ndarray]], count: int, lanes: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Parts of each phase, (groups * out * into, whole), as `symbol` has them."""
-        groups, out, into = self.taps.block
+        groups, out, in_channels = self.taps.channel_shape
         if len(found) == groups == 1:
-            re, im = (x.reshape(out, into, -1) for x in found[0])
+            re, im = (x.reshape(out, in_channels, -1) for x in found[0])
         else:
             re, im = (
-                _groups_last(np.stack(parts, axis=1), self.taps.block, count, lanes)
+                _groups_last(
+                    np.stack(parts, axis=1), self.taps.channel_shape, count, lanes
+                )
                 for parts in zip(*found)
             )
         return re, im
@@ -268,13 +279,13 @@ class PlanarTaps:
 
     def fold_back(self, re: np.ndarray, im: np.ndarray, phase: Array) -> np.ndarray:
         """The real part of the adjoint of `symbol`: (taps, groups * out * into)."""
-        groups, out, into = self.taps.block
+        groups, out, in_channels = self.taps.channel_shape
         count = len(phase)
         cos, sin = (
             np.ascontiguousarray(x, self.dtype) for x in (phase.real, phase.imag)
         )
         apart = [
-            x[:, :, : count * groups].reshape(out, -1, into, count, groups)
+            x[:, :, : count * groups].reshape(out, -1, in_channels, count, groups)
             for x in (re, im)
         ]
         found = []
@@ -287,13 +298,13 @@ class PlanarTaps:
 
 
 def _groups_last(
-    x: np.ndarray, block: tuple[int, int, int], count: int, lanes: int
+    x: np.ndarray, channel_shape: tuple[int, int, int], count: int, lanes: int
 ) -> np.ndarray:
     """From (groups * out * into, phases, count) to (out, columns, count * groups)."""
-    groups, out, into = block
+    groups, out, in_channels = channel_shape
     width = -(-count * groups // lanes) * lanes
-    apart = x.reshape(groups, out, into, x.shape[1], -1)[..., :count]
-    found = np.zeros((out, x.shape[1] * into, width), x.dtype)
+    apart = x.reshape(groups, out, in_channels, x.shape[1], -1)[..., :count]
+    found = np.zeros((out, x.shape[1] * in_channels, width), x.dtype)
     moved = apart.transpose(1, 3, 2, 4, 0)
     found[:, :, : count * groups] = moved.reshape(out, -1, count * groups)
     return found
@@ -308,10 +319,10 @@ def fold_back(matrices: Array, taps: Taps, phase: Array) -> Array:
         In the order of `taps`.
     """
     xp = namespace(matrices)
-    into = taps.block[2]
+    in_channels = taps.channel_shape[2]
     found = []
     for number, part in enumerate(taps.phases):
-        columns = matrices[..., number * into : (number + 1) * into]
+        columns = matrices[..., number * in_channels : (number + 1) * in_channels]
         flat = xp.reshape(columns, (matrices.shape[0], -1))
         back = xp.conj(xp.matrix_transpose(phase[:, part]))
         found.append(xp.matmul(back, flat))
@@ -336,9 +347,11 @@ class Frequencies:
     """
 
     points: np.ndarray  # (frequencies, axes)
-    parts: np.ndarray  # (axes,) frequencies per axis: f stands for f / parts turns
+    grid_sizes: (
+        np.ndarray
+    )  # (axes,) frequencies per axis: f stands for f / grid_sizes cycles
     stands_for: np.ndarray  # (frequencies,) how many frequencies of the grid
-    place: np.ndarray  # (*grid,) which of them stands for each
+    representative: np.ndarray  # (*grid,) which of them stands for each
 
     def __len__(self) -> int:
         return len(self.points)
@@ -349,19 +362,19 @@ def frequencies_of(
     pattern: Pattern, rows: tuple[int, ...], *, real: bool
 ) -> Frequencies:
     """The frequencies whose matrices have every singular value of the layer."""
-    parts = np.array(rows)
-    differs = np.any((pattern.shifts - pattern.shifts[0]) % parts, axis=0)
+    grid_sizes = np.array(rows)
+    differs = np.any((pattern.shifts - pattern.shifts[0]) % grid_sizes, axis=0)
     index = np.indices(rows).reshape(len(rows), -1).T * differs
     number = np.ravel_multi_index(tuple(index.T), rows)
     if real:
-        mirrored = np.ravel_multi_index(tuple((-index % parts).T), rows)
+        mirrored = np.ravel_multi_index(tuple((-index % grid_sizes).T), rows)
         number = np.minimum(number, mirrored)
     points, place, counts = np.unique(number, return_inverse=True, return_counts=True)
     return Frequencies(
         points=np.stack(np.unravel_index(points, rows), axis=-1),
-        parts=parts,
+        grid_sizes=grid_sizes,
         stands_for=counts,
-        place=place.reshape(rows),
+        representative=place.reshape(rows),
     )
 
 
@@ -376,7 +389,7 @@ def block_size(entries: int) -> int:
 
 def chunks(taps: Taps, count: int, *, copies: int = 4) -> list[slice]:
     """Slices over `count` frequencies, so that `copies` of their matrices fit."""
-    groups, out, _ = taps.block
+    groups, out, _ = taps.channel_shape
     bytes_each = 16 * copies * groups * max(out, taps.columns) * min(out, taps.columns)
     size = max(1, WORKING_SET // bytes_each)
     return [slice(i, min(i + size, count)) for i in range(0, count, size)]
@@ -385,9 +398,11 @@ def chunks(taps: Taps, count: int, *, copies: int = 4) -> list[slice]:
 @cached(maxsize=4)
 def grid_phases(pattern: Pattern, kept: Frequencies) -> np.ndarray:
     """The phase factors of all frequencies that are kept."""
-    return phase_factors(pattern.shifts, kept.points, kept.parts)
+    return phase_factors(pattern.shifts, kept.points, kept.grid_sizes)
 
 
-def phase_like(taps: Taps, frequencies: np.ndarray, parts: np.ndarray) -> Array:
+def phase_like(taps: Taps, frequencies: np.ndarray, grid_sizes: np.ndarray) -> Array:
     """The phase factors in the library and precision of `taps`."""
-    return like(taps.weight, phase_factors(taps.shifts, frequencies, parts))
+    return asarray_like(
+        taps.weight, phase_factors(taps.shifts, frequencies, grid_sizes)
+    )

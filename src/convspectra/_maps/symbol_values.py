@@ -21,17 +21,19 @@ WORTHWHILE = 2**18  # steps of decompositions that are worth a thread,
 WORTHWHILE_IN_LANES = 2**20  # and of those in lanes
 
 
-def values_at(taps: Taps, frequencies: np.ndarray, parts: np.ndarray) -> np.ndarray:
+def values_at(
+    taps: Taps, frequencies: np.ndarray, grid_sizes: np.ndarray
+) -> np.ndarray:
     """The values of NumPy's `taps`, in their precision: (frequencies, groups, side)."""
-    groups, out, _ = taps.block
+    groups, out, _ = taps.channel_shape
     shape = (len(frequencies), groups, min(out, taps.columns))
     values = np.empty(shape, taps.weight.real.dtype)
     if len(frequencies) * groups >= LEAST and shape[-1] <= LANES_SIDE:
         planar = PlanarTaps(taps)
-        set_values(planar, planar.phases(frequencies, parts), values)
+        set_values(planar, planar.phases(frequencies, grid_sizes), values)
     else:
         for part in chunks(taps, len(frequencies)):
-            phase = phase_like(taps, frequencies[part], parts)
+            phase = phase_like(taps, frequencies[part], grid_sizes)
             values[part] = _one_by_one(symbol(taps, phase))
     return values
 
@@ -61,7 +63,7 @@ def spread_symbols(
 
     The matrices are (out, columns, frequencies * groups), as `PlanarTaps` has them.
     """
-    groups, out, _ = planar.taps.block
+    groups, out, _ = planar.taps.channel_shape
     columns = planar.taps.columns
     size, side = block_size(out * columns * groups), min(out, columns)
     share = max(len(phases) // cores(), WORTHWHILE_IN_LANES // (groups * side**3))

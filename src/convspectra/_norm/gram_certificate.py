@@ -15,13 +15,13 @@ import numpy as np
 from .._arrays.array import (
     Array,
     adjoint,
-    are_definite,
+    asarray_like,
     indices_like,
     is_host,
-    like,
     namespace,
     to_numpy,
 )
+from .._arrays.linalg import are_definite
 from .._arrays.threads import spread
 from .._compiled.packed import Form, Panels, first_vector, steps, tops_of_tridiagonal
 from .._maps.split_complex import Planes
@@ -51,7 +51,7 @@ class Look(Protocol):
     @property
     def form(self) -> Form: ...
 
-    def maker(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
+    def maker(self, frequencies: np.ndarray, grid_sizes: np.ndarray) -> Maker:
         """What makes the matrices from `start` to `stop`, a few at a time."""
         ...
 
@@ -70,7 +70,7 @@ class GramSource:
     scale = 1.0
 
     def __init__(self, taps: Taps) -> None:
-        self.taps, (self.groups, out, _) = taps, taps.block
+        self.taps, (self.groups, out, _) = taps, taps.channel_shape
         self.transposed = out > taps.columns
         self.side = min(out, taps.columns)
         self.host, self.form = is_host(taps.weight), Panels(self.side)
@@ -88,21 +88,21 @@ class GramSource:
         size = max(1, AT_ONCE // max(self.groups, len(self.taps.shifts), nodes))
         return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 
-    def matrices(self, frequencies: np.ndarray, parts: np.ndarray) -> Array:
+    def matrices(self, frequencies: np.ndarray, grid_sizes: np.ndarray) -> Array:
         """The matrices as a batch: (frequencies * groups, side, side)."""
-        phases = phase_factors(self.taps.shifts, frequencies, parts)
-        h = symbol(self.taps, like(self.taps.weight, phases))
+        phases = phase_factors(self.taps.shifts, frequencies, grid_sizes)
+        h = symbol(self.taps, asarray_like(self.taps.weight, phases))
         xp = namespace(h)
         h = xp.reshape(h, (-1, *h.shape[2:]))
         h = xp.matrix_transpose(h) if self.transposed else h
         return xp.matmul(h, adjoint(h))
 
-    def maker(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
+    def maker(self, frequencies: np.ndarray, grid_sizes: np.ndarray) -> Maker:
         planes = self.planes  # not one for each thread
 
         def between(start: int, stop: int) -> Iterator[Some]:
             room = np.empty((2, 0, self.form.numbers))
-            for part, re, im in planes.at(frequencies[start:stop], parts):
+            for part, re, im in planes.at(frequencies[start:stop], grid_sizes):
                 if room.shape[1] < len(re):  # else it is used again
                     room = np.empty((2, len(re), self.form.numbers))
                 found = room[:, : len(re)]
@@ -134,10 +134,10 @@ class Grams:
         source: GramSource,
         first_look: Look | None,
         frequencies: np.ndarray,
-        parts: np.ndarray,
+        grid_sizes: np.ndarray,
     ) -> None:
         self.source, self.first_look = source, first_look
-        self.frequencies, self.parts = frequencies, parts
+        self.frequencies, self.grid_sizes = frequencies, grid_sizes
 
     def below_at_first_look(self, which: np.ndarray, squares: np.ndarray) -> np.ndarray:
         """Which of the matrices `which` the first look finds to be below these squares.
@@ -182,7 +182,7 @@ class Grams:
     def _batch(self, which: np.ndarray) -> Array:
         groups = self.source.groups
         frequencies, place = np.unique(which // groups, return_inverse=True)
-        made = self.source.matrices(self.frequencies[frequencies], self.parts)
+        made = self.source.matrices(self.frequencies[frequencies], self.grid_sizes)
         if len(which) == made.shape[0]:
             return made
         chosen = indices_like(made, place * groups + which % groups)
@@ -221,20 +221,20 @@ class Grams:
             return some
 
         for those in look.pieces(every):
-            some = piece(those.start, look.maker(every[those], self.parts))
+            some = piece(those.start, look.maker(every[those], self.grid_sizes))
             count = those.stop - those.start
             spread(some, count, least=self.source.worthwhile)
 
 
 def _batch_below(matrices: Array, squares: np.ndarray) -> np.ndarray:
-    eye = like(matrices, np.eye(matrices.shape[-1]))
-    return are_definite(like(matrices, squares)[:, None, None] * eye - matrices)
+    eye = asarray_like(matrices, np.eye(matrices.shape[-1]))
+    return are_definite(asarray_like(matrices, squares)[:, None, None] * eye - matrices)
 
 
 def _batch_estimates(matrices: Array, side: int) -> np.ndarray:
     """What the top eigenvalues of a batch of matrices are about, from below."""
     xp, count = namespace(matrices), matrices.shape[0]
-    v = like(matrices, np.tile(first_vector(side)[:, None], (count, 1, 1)))
+    v = asarray_like(matrices, np.tile(first_vector(side)[:, None], (count, 1, 1)))
     before, size = xp.zeros_like(v), xp.real(v)[:, :1, :] * 0
     diagonal, beside = [], []
     for _ in range(steps(side)):

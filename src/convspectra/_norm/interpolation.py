@@ -27,47 +27,49 @@ class Nodes:
     Attributes
     ----------
     parts : array, shape (axes,)
-        Frequency f stands for f / parts turns.
+        Frequency f stands for f / grid_sizes cycles.
     frequencies : array, shape (nodes, axes)
     """
 
     def __init__(self, degree: np.ndarray, *, real: bool) -> None:
-        self.degree, self.parts = degree, 2 * degree + 1
-        every = np.indices(tuple(self.parts)).reshape(len(degree), -1).T
-        other = -every % self.parts if real else every
+        self.degree, self.grid_sizes = degree, 2 * degree + 1
+        every = np.indices(tuple(self.grid_sizes)).reshape(len(degree), -1).T
+        other = -every % self.grid_sizes if real else every
         self.mirror = np.asarray(
-            np.ravel_multi_index(tuple(other.T), tuple(self.parts))
+            np.ravel_multi_index(tuple(other.T), tuple(self.grid_sizes))
         )
         self.kept = np.flatnonzero(np.arange(len(every)) <= self.mirror)
         self.frequencies = every[self.kept]
-        self.by_axis = len(every) >= BY_AXIS and len(every) > self.parts[0]
+        self.by_axis = len(every) >= BY_AXIS and len(every) > self.grid_sizes[0]
 
     @property
     def terms(self) -> int:
         """How many terms a sum has; axis by axis, those of both sums together."""
-        first = int(self.parts[0]) if self.by_axis else 0
+        first = int(self.grid_sizes[0]) if self.by_axis else 0
         return first + len(self.mirror) // (first or 1)
 
-    def weights(self, frequencies: np.ndarray, parts: np.ndarray) -> list[np.ndarray]:
+    def weights(
+        self, frequencies: np.ndarray, grid_sizes: np.ndarray
+    ) -> list[np.ndarray]:
         """The Dirichlet kernels of each axis: (frequencies, nodes of the axis)."""
         found = []
-        for f, n, d in zip(frequencies.T, map(int, parts), map(int, self.degree)):
+        for f, n, d in zip(frequencies.T, map(int, grid_sizes), map(int, self.degree)):
             small = n * (2 * d + 1) <= TABLE
             found.append(_table(d, n)[f] if small else _dirichlet(d, f, n))
         return found
 
 
 @cached(maxsize=64)
-def _table(degree: int, parts: int) -> np.ndarray:
-    return _dirichlet(degree, np.arange(parts), parts)
+def _table(degree: int, grid_sizes: int) -> np.ndarray:
+    return _dirichlet(degree, np.arange(grid_sizes), grid_sizes)
 
 
-def _dirichlet(degree: int, frequencies: np.ndarray, parts: int) -> np.ndarray:
+def _dirichlet(degree: int, frequencies: np.ndarray, grid_sizes: int) -> np.ndarray:
     """Dirichlet kernels around the nodes of one axis, (frequencies, nodes)."""
     wave, nodes = np.arange(degree + 1)[:, None], 2 * degree + 1
     own = phase_factors(wave, np.arange(nodes)[:, None], np.array([nodes]))
     own[:, 1:] *= 2
-    here: Array = phase_factors(wave, frequencies[:, None], np.array([parts]))
+    here: Array = phase_factors(wave, frequencies[:, None], np.array([grid_sizes]))
     return (here @ own.conj().T).real / nodes
 
 
@@ -82,7 +84,7 @@ class Interpolation:
     ) -> None:
         self.nodes, self.frequencies_last = nodes, frequencies_last
         count = len(nodes.mirror if nodes.by_axis else nodes.kept)
-        first = int(nodes.parts[0]) if nodes.by_axis else 1
+        first = int(nodes.grid_sizes[0]) if nodes.by_axis else 1
         shape = (first, 2, count // first, numbers)
         self.planes = np.empty(shape, np.float32)
 

@@ -8,7 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from .._arrays.array import Array, are_definite, like
+from .._arrays.array import Array, asarray_like
+from .._arrays.linalg import are_definite
 from .._maps.matrix_free import top_pair
 from .._maps.symbol import Taps
 from .peak import NO_PROGRESS, Peak, matrix_at, tight
@@ -19,9 +20,9 @@ SMALL = 64  # the side of matrices that are decomposed in less time than Lanczos
 
 def of_one_matrix(taps: Taps, rtol: float) -> Peak:
     """The norm of the matrix of all frequencies, in real arithmetic."""
-    parts = np.ones(taps.shifts.shape[1], dtype=int)
-    nowhere = np.zeros_like(parts)
-    found: Array = matrix_at(taps, nowhere, 0, parts)
+    grid_sizes = np.ones(taps.shifts.shape[1], dtype=int)
+    nowhere = np.zeros_like(grid_sizes)
+    found: Array = matrix_at(taps, nowhere, 0, grid_sizes)
     matrix = np.ascontiguousarray(found.real)
     wide = matrix.shape[0] <= matrix.shape[1]
     short = matrix if wide else matrix.T
@@ -43,8 +44,8 @@ def of_one_matrix(taps: Taps, rtol: float) -> Peak:
             upper=allowance.upper(level),
             turns=nowhere.astype(float),
             group=0,
-            left=like(taps.weight, left),
-            right=like(taps.weight, right),
+            left=asarray_like(taps.weight, left),
+            right=asarray_like(taps.weight, right),
         )
 
     best, near = None, tight(rtol)

@@ -11,18 +11,20 @@ import numpy as np
 from .._arrays.array import (
     Array,
     adjoint,
-    are_definite,
+    asarray_like,
     is_complex,
-    is_differentiated,
     is_host,
     is_traced,
-    like,
-    looking_at_numbers,
     namespace,
     normalized,
-    numbers,
+)
+from .._arrays.host import (
+    call_on_host,
+    detach_to_numpy,
+    is_differentiated,
     with_gradient,
 )
+from .._arrays.linalg import are_definite
 from .._base import fraction
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
@@ -71,7 +73,10 @@ class NormBounds:
     @property
     def gap(self) -> float:
         """The relative gap between the bounds: upper / lower - 1."""
-        lower, upper = float(numbers(self.lower)), float(numbers(self.upper))
+        lower, upper = (
+            float(detach_to_numpy(self.lower)),
+            float(detach_to_numpy(self.upper)),
+        )
         if lower == 0:
             return 0.0 if upper == 0 else math.inf
         return upper / lower - 1
@@ -80,7 +85,10 @@ class NormBounds:
         """Both bounds with four digits, rounded outward."""
         if is_traced(self.upper):
             return repr(self)
-        lower, upper = Lower(numbers(self.lower)), Upper(numbers(self.upper))
+        lower, upper = (
+            Lower(detach_to_numpy(self.lower)),
+            Upper(detach_to_numpy(self.upper)),
+        )
         return f"{number(lower)} <= norm <= {number(upper)} ({self.method})"
 
 
@@ -147,12 +155,12 @@ def norm_by(
         return found.derivative(), found.lower, found.upper
 
     if is_differentiated(weight):
-        gradient, lower, upper = looking_at_numbers(
+        gradient, lower, upper = call_on_host(
             ends_and_gradient, weight, arrays=1, scalars=(-1, 1)
         )
         upper = with_gradient(upper, gradient, weight)
     else:
-        lower, upper = looking_at_numbers(ends, weight, arrays=0, scalars=(-1, 1))
+        lower, upper = call_on_host(ends, weight, arrays=0, scalars=(-1, 1))
     method = route.method if route else method_of(stencil)
     return NormBounds(lower=lower, upper=upper, method=method, grid=stencil.grid)
 
@@ -230,7 +238,7 @@ def _by_matrix(weight: Array, operator: Operator, rtol: float) -> Bounds:
     matrices = matrices if rows <= columns else adjoint(matrices)
     gram = xp.matmul(matrices, adjoint(matrices))
     allowance = of_matrix(weight, stencil)
-    eye = like(gram, np.eye(min(rows, columns)))
+    eye = asarray_like(gram, np.eye(min(rows, columns)))
 
     def certified(pair: Pair, rtol: float) -> float | None:
         level = allowance.threshold(pair.gain, rtol)
@@ -257,9 +265,9 @@ def _by_lanczos(operator: Operator, matrices: Array, rtol: float) -> Pair:
         return xp.matmul(adjoint(matrices), apply(x))
 
     shape = (*matrices.shape[::2], 1)
-    start = like(matrices, np.random.default_rng(0).standard_normal(shape))
+    start = asarray_like(matrices, np.random.default_rng(0).standard_normal(shape))
     found = top_pair(apply, gram, start, rtol=rtol).x
-    image = xp.reshape(found, (stencil.groups, stencil.into, *stencil.columns))
+    image = xp.reshape(found, (stencil.groups, stencil.in_channels, *stencil.columns))
     return stretched(operator, image)
 
 
@@ -270,7 +278,11 @@ def _top_of_matrix(operator: Operator, gram: Array) -> Pair:
     group = int(xp.argmax(values[:, -1]))
     rows, columns = matrix_shape(stencil)
     wide = rows <= columns
-    shape = (stencil.out, *stencil.rows) if wide else (stencil.into, *stencil.columns)
-    here = like(gram, np.arange(stencil.groups).reshape(-1, 1) == group)
+    shape = (
+        (stencil.out_channels, *stencil.rows)
+        if wide
+        else (stencil.in_channels, *stencil.columns)
+    )
+    here = asarray_like(gram, np.arange(stencil.groups).reshape(-1, 1) == group)
     top = xp.reshape(here * vectors[group, :, -1][None, :], (stencil.groups, *shape))
     return stretched(operator, operator.apply_adjoint(top) if wide else top)

@@ -41,8 +41,8 @@ def tight(rtol: float) -> float:
 
 
 def matrix_at(
-    taps: Taps, frequency: np.ndarray, group: int, parts: np.ndarray
+    taps: Taps, frequency: np.ndarray, group: int, grid_sizes: np.ndarray
 ) -> np.ndarray:
     """The matrix of one group at one frequency."""
-    found = symbol(taps, phase_like(taps, frequency[None], parts))
+    found = symbol(taps, phase_like(taps, frequency[None], grid_sizes))
     return to_numpy(found[0, group, ...])

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._arrays.array import Array, length, namespace
+from .._arrays.array import Array, frobenius_norm, namespace
 from .._layer.stencil import Stencil
 from .._maps.matrix import matrix_shape
 from .._maps.symbol import Taps
@@ -123,7 +123,7 @@ class Allowance:
 
 def of_symbol(taps: Taps, unit: float) -> Allowance:
     """For the matrices H(f) of a symbol, made of taps that are rounded to `unit`."""
-    side, other = sorted((taps.block[1], taps.columns))
+    side, other = sorted((taps.channel_shape[1], taps.columns))
     return Allowance(
         certified=certificate(side, other, unit),
         gain=gain(side, other, unit),
@@ -167,11 +167,13 @@ def _symbol_size(taps: Taps) -> float:
 
 def _largest_group(taps: Taps) -> float:
     """The largest root of the sum of squares of a group."""
-    if taps.block[0] == 1:
-        return length(taps.weight)
+    if taps.channel_shape[0] == 1:
+        return frobenius_norm(taps.weight)
     xp = namespace(taps.weight)
     squares = xp.sum(xp.abs(taps.weight) ** 2, axis=0)
-    return math.sqrt(xp.max(xp.sum(xp.reshape(squares, (taps.block[0], -1)), axis=1)))
+    return math.sqrt(
+        xp.max(xp.sum(xp.reshape(squares, (taps.channel_shape[0], -1)), axis=1))
+    )
 
 
 def gram_entries(columns: int, unit: float) -> float:
@@ -279,9 +281,9 @@ def _applied(weight: Array, stencil: Stencil) -> float:
     """
     xp = namespace(weight)
     sums = xp.sum(xp.abs(weight), axis=tuple(range(2, weight.ndim)))
-    repeats = math.prod(1 + padded for padded in stencil.padded)
+    repeats = math.prod(1 + max_padding for max_padding in stencil.max_padding)
     size = math.sqrt(float(xp.sum(sums * sums)) * repeats)
-    return complex_gamma(stencil.taps * stencil.into + 2, UNIT_DOUBLE) * size
+    return complex_gamma(stencil.taps * stencil.in_channels + 2, UNIT_DOUBLE) * size
 
 
 def interpolation(terms: int, lebesgue: float) -> float:

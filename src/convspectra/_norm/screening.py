@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .._arrays.array import length
+from .._arrays.array import frobenius_norm
 from .._arrays.threads import spread
 from .._compiled.packed import SIDE_BY_SIDE, Form, Panels, Triangles
 from .gram_certificate import GramSource, Maker, Some
@@ -41,10 +41,10 @@ class FirstLook:
             nodes, self.numbers, frequencies_last=self.form.axis == 1
         )
         # Near 1, so that nothing leaves the range of single precision.
-        size = length(source.taps.weight)
+        size = frobenius_norm(source.taps.weight)
         self.scale = source.groups * side / (size * size or 1.0)
         squares = np.zeros(len(nodes.frequencies))  # of the norms of lower triangles
-        maker = source.maker(nodes.frequencies, nodes.parts)
+        maker = source.maker(nodes.frequencies, nodes.grid_sizes)
 
         def some(start: int, stop: int) -> None:
             for part, re, im in maker(start, stop):
@@ -57,13 +57,15 @@ class FirstLook:
         spread(some, len(squares), least=-(-source.worthwhile // PRODUCT))
         # What the matrices are off by, in norm: diagonals are in both triangles.
         size = math.sqrt(2 * squares.max())
-        self.off = size * interpolation(nodes.terms, lebesgue_constant(nodes.parts))
+        self.off = size * interpolation(
+            nodes.terms, lebesgue_constant(nodes.grid_sizes)
+        )
         # What the factors are off by, over the level.
         form = self.form
         self.lost = cholesky_norm(form.additions, side, form.most, UNIT_SINGLE)
 
-    def maker(self, frequencies: np.ndarray, parts: np.ndarray) -> Maker:
-        weights = self.nodes.weights(frequencies, parts)
+    def maker(self, frequencies: np.ndarray, grid_sizes: np.ndarray) -> Maker:
+        weights = self.nodes.weights(frequencies, grid_sizes)
         most = max(CACHED // self.numbers, min(LEAST, ROOM // self.numbers), 1)
         sums = self.interpolation.at(weights, most)
         groups = self.source.groups

@@ -27,7 +27,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._arrays.array import Array, adjoint, eigh, like
+from .._arrays.array import Array, adjoint, asarray_like
+from .._arrays.linalg import eigh
 from .._compiled.packed import Panels
 from .._maps.symbol import Taps, common_steps, frequencies_of
 from .._route import NormRoute
@@ -79,17 +80,21 @@ def norm_on_torus(
 def _norm_on_torus(
     taps: Taps, rows: np.ndarray, route: NormRoute, *, real: bool, rtol: float
 ) -> Peak:
-    parts = np.where(taps.degree > 0, rows, 1)
+    grid_sizes = np.where(taps.degree > 0, rows, 1)
     if route.algorithm in ("search", "search by values"):
-        boxes = _first_boxes(taps, parts, real=real)
-        half_step = np.pi / 2 * taps.degree / parts  # nothing where all are searched
-        half_step = float(np.sum(half_step, where=_fine(taps, parts) & (parts < TURN)))
-        return _Search(taps, parts, boxes, route, rtol, half_step).run()
-    points = frequencies_of(taps.pattern, tuple(map(int, parts)), real=real).points
+        boxes = _first_boxes(taps, grid_sizes, real=real)
+        half_step = (
+            np.pi / 2 * taps.degree / grid_sizes
+        )  # nothing where all are searched
+        half_step = float(
+            np.sum(half_step, where=_fine(taps, grid_sizes) & (grid_sizes < TURN))
+        )
+        return _Search(taps, grid_sizes, boxes, route, rtol, half_step).run()
+    points = frequencies_of(taps.pattern, tuple(map(int, grid_sizes)), real=real).points
     if route.algorithm == "values":
-        return _by_values(taps, points, parts)
+        return _by_values(taps, points, grid_sizes)
     boxes = np.concatenate([points, np.ones_like(points)], axis=1)
-    return _Search(taps, parts, boxes, route, tight(rtol)).run()
+    return _Search(taps, grid_sizes, boxes, route, tight(rtol)).run()
 
 
 def _slower(taps: Taps) -> tuple[Taps, np.ndarray]:
@@ -104,12 +109,12 @@ def _slower(taps: Taps) -> tuple[Taps, np.ndarray]:
     return replace(taps, pattern=pattern), common
 
 
-def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
+def _by_values(taps: Taps, points: np.ndarray, grid_sizes: np.ndarray) -> Peak:
     """The largest value there is, if a factor for each matrix says the same."""
-    small = SmallMatrices(taps, points, parts)
+    small = SmallMatrices(taps, points, grid_sizes)
     norms = small.norms()
     number, group = np.unravel_index(np.argmax(norms), norms.shape)
-    matrix = matrix_at(taps, points[number], int(group), parts)
+    matrix = matrix_at(taps, points[number], int(group), grid_sizes)
     left, right, norm = _top_vectors(matrix, exact=True)
     allowance = of_symbol(taps, UNIT_DOUBLE)
     level = allowance.threshold(norm, rtol=0.0)
@@ -119,7 +124,7 @@ def _by_values(taps: Taps, points: np.ndarray, parts: np.ndarray) -> Peak:
     return Peak(
         lower=allowance.lower(norm),
         upper=allowance.upper(level),
-        turns=points[number] / parts,
+        turns=points[number] / grid_sizes,
         group=int(group),
         left=left,
         right=right,
@@ -136,36 +141,40 @@ class _Search:
     def __init__(
         self,
         taps: Taps,
-        parts: np.ndarray,
+        grid_sizes: np.ndarray,
         boxes: np.ndarray,
         route: NormRoute,
         rtol: float,
         half_step: float = 0.0,
     ) -> None:
-        self.taps, self.parts, self.boxes = taps, parts, boxes
+        self.taps, self.grid_sizes, self.boxes = taps, grid_sizes, boxes
         self.half_step = half_step
-        self.groups, out, _ = taps.block
+        self.groups, out, _ = taps.channel_shape
         self.by_values = route.algorithm == "search by values"
         self.grams = GramSource(taps)
         self.first_look = FirstLook(self.grams) if route.is_screened else None
         self.rtol, self.allowance = rtol, of_symbol(taps, UNIT_DOUBLE)
         self.lower, self.level = 0.0, self.allowance.threshold(0.0, rtol)
-        nothing = [like(self.taps.weight, np.zeros(n)) for n in (out, taps.columns)]
-        self.witness = (np.zeros_like(parts), 0, *nothing)
+        nothing = [
+            asarray_like(self.taps.weight, np.zeros(n)) for n in (out, taps.columns)
+        ]
+        self.witness = (np.zeros_like(grid_sizes), 0, *nothing)
 
     def run(self) -> Peak:
         boxes = self.boxes
         while len(boxes) and self.level:
-            parts = self.grams.chunks(len(boxes))
-            rejected = np.concatenate([self._reject(boxes[part]) for part in parts])
+            grid_sizes = self.grams.chunks(len(boxes))
+            rejected = np.concatenate(
+                [self._reject(boxes[part]) for part in grid_sizes]
+            )
             if not len(rejected):
                 break
-            boxes = _in_order(_split(rejected, self.taps, self.parts))
+            boxes = _in_order(_split(rejected, self.taps, self.grid_sizes))
         center, group, left, right = self.witness
         return Peak(
             lower=self.allowance.lower(self.lower),
             upper=self.allowance.upper(self.level),
-            turns=center / self.parts,
+            turns=center / self.grid_sizes,
             group=group,
             left=left,
             right=right,
@@ -174,13 +183,13 @@ class _Search:
     def _reject(self, boxes: np.ndarray) -> np.ndarray:
         """Raise the level to the centers; return the boxes that may be above it."""
         low, size = np.split(boxes, 2, axis=1)
-        centers = (low + size // 2) % self.parts
-        delta = _deltas(boxes, self.taps, self.parts)
+        centers = (low + size // 2) % self.grid_sizes
+        delta = _deltas(boxes, self.taps, self.grid_sizes)
         if self.by_values:
             below = self._below_by_values(centers, delta)
             return np.delete(boxes, below, axis=0)
         delta = np.repeat(delta, self.groups)  # each group is looked at for itself
-        grams = Grams(self.grams, self.first_look, centers, self.parts)
+        grams = Grams(self.grams, self.first_look, centers, self.grid_sizes)
         above = self._above(grams, centers, np.arange(len(delta)), delta)
         points, wide = above[delta[above] == 0], above[delta[above] > 0]
         while len(points):  # the level has to reach them
@@ -198,7 +207,7 @@ class _Search:
 
         None is for what its values say: that is certified, one by one.
         """
-        small = SmallMatrices(self.taps, centers, self.parts)
+        small = SmallMatrices(self.taps, centers, self.grid_sizes)
         norms = small.norms()
         self._rise_to(centers, int(np.argmax(norms)), exact=True)
         squares = self._squares(delta)
@@ -265,12 +274,12 @@ class _Search:
     def _rise_to(self, centers: np.ndarray, loudest: int, *, exact: bool) -> None:
         """Raise both ends to the norm of one matrix, if that is more."""
         number, group = divmod(loudest, self.groups)
-        matrix = matrix_at(self.taps, centers[number], group, self.parts)
+        matrix = matrix_at(self.taps, centers[number], group, self.grid_sizes)
         left, right, norm = _top_vectors(matrix, exact=exact)
         if norm > self.lower:
             self.lower = norm
             self.level = max(self.level, self.allowance.threshold(norm, self.rtol))
-            vectors = [like(self.taps.weight, x) for x in (left, right)]
+            vectors = [asarray_like(self.taps.weight, x) for x in (left, right)]
             self.witness = (centers[number], group, *vectors)
 
     def _squares(self, delta: np.ndarray) -> np.ndarray:
@@ -280,7 +289,7 @@ class _Search:
         """
         angle = self.half_step + delta
         least = self.allowance.box_threshold(
-            self.level, angle, self.half_step, len(self.parts)
+            self.level, angle, self.half_step, len(self.grid_sizes)
         )
         return np.where(delta > 0, least, self.level) ** 2
 
@@ -289,22 +298,22 @@ def _loudest(which: np.ndarray, gains: np.ndarray) -> int:
     return int(which[np.argmax(gains)])
 
 
-def _fine(taps: Taps, parts: np.ndarray) -> np.ndarray:
+def _fine(taps: Taps, grid_sizes: np.ndarray) -> np.ndarray:
     """On which axes a wave has many steps of the grid; on others each is a box."""
-    return COARSE * taps.degree < parts
+    return COARSE * taps.degree < grid_sizes
 
 
-def _first_boxes(taps: Taps, parts: np.ndarray, *, real: bool) -> np.ndarray:
+def _first_boxes(taps: Taps, grid_sizes: np.ndarray, *, real: bool) -> np.ndarray:
     """Boxes that hold all frequencies, or half of them if the layer is real."""
-    size = parts.copy()
+    size = grid_sizes.copy()
     if real:  # the other half of one axis has the conjugate matrices
         axis = int(np.argmax(size))
         size[axis] = size[axis] // 2 + 1
-    steps = np.where(_fine(taps, parts), size, 1)
+    steps = np.where(_fine(taps, grid_sizes), size, 1)
     low = np.indices(tuple(size // steps)).reshape(len(size), -1).T * steps
     boxes = np.concatenate([low, np.broadcast_to(steps, low.shape)], axis=1)
-    while (wide := _deltas(boxes, taps, parts) > FIRST_DELTA).any():
-        boxes = np.concatenate([boxes[~wide], _split(boxes[wide], taps, parts)])
+    while (wide := _deltas(boxes, taps, grid_sizes) > FIRST_DELTA).any():
+        boxes = np.concatenate([boxes[~wide], _split(boxes[wide], taps, grid_sizes)])
     return _in_order(boxes)
 
 
@@ -314,20 +323,23 @@ def _in_order(boxes: np.ndarray) -> np.ndarray:
     return boxes[np.argsort(middle, kind="stable")]
 
 
-def _deltas(boxes: np.ndarray, taps: Taps, parts: np.ndarray) -> np.ndarray:
-    return np.pi * _widths(boxes, taps, parts).sum(axis=1)
+def _deltas(boxes: np.ndarray, taps: Taps, grid_sizes: np.ndarray) -> np.ndarray:
+    return np.pi * _widths(boxes, taps, grid_sizes).sum(axis=1)
 
 
-def _widths(boxes: np.ndarray, taps: Taps, parts: np.ndarray) -> np.ndarray:
+def _widths(boxes: np.ndarray, taps: Taps, grid_sizes: np.ndarray) -> np.ndarray:
     """What each axis contributes to delta, over pi."""
-    radius = boxes[:, len(parts) :] // 2
-    return taps.degree * radius / parts
+    radius = boxes[:, len(grid_sizes) :] // 2
+    return taps.degree * radius / grid_sizes
 
 
-def _split(boxes: np.ndarray, taps: Taps, parts: np.ndarray) -> np.ndarray:
+def _split(boxes: np.ndarray, taps: Taps, grid_sizes: np.ndarray) -> np.ndarray:
     """Halve each box on the axis on which it is widest."""
-    row, low = np.arange(len(boxes)), np.argmax(_widths(boxes, taps, parts), axis=1)
-    size = low + len(parts)
+    row, low = (
+        np.arange(len(boxes)),
+        np.argmax(_widths(boxes, taps, grid_sizes), axis=1),
+    )
+    size = low + len(grid_sizes)
     half = boxes[row, size] // 2
     first, second = boxes.copy(), boxes.copy()
     first[row, size] = half
@@ -357,8 +369,8 @@ def _by_lanczos(short: Array) -> np.ndarray:
     """The top eigenvector of short short^H."""
     side, columns = short.shape
     form = Panels(side)
-    parts = np.zeros((2, 1, columns, form.column))
-    parts[:, 0, :, :side] = short.real.T, short.imag.T
+    grid_sizes = np.zeros((2, 1, columns, form.column))
+    grid_sizes[:, 0, :, :side] = short.real.T, short.imag.T
     gram = np.empty((2, 1, form.numbers))
-    form.set_products(parts[0], parts[1], gram)
+    form.set_products(grid_sizes[0], grid_sizes[1], gram)
     return form.top_vector(*gram[:, 0])

@@ -17,10 +17,12 @@ class SmallMatrices:
     Taps are in double precision and near 1.
     """
 
-    def __init__(self, taps: Taps, frequencies: np.ndarray, parts: np.ndarray) -> None:
+    def __init__(
+        self, taps: Taps, frequencies: np.ndarray, grid_sizes: np.ndarray
+    ) -> None:
         self.double = PlanarTaps(taps)
-        self.phases = self.double.phases(frequencies, parts)
-        self.groups, out, _ = taps.block
+        self.phases = self.double.phases(frequencies, grid_sizes)
+        self.groups, out, _ = taps.channel_shape
         self.side = min(out, taps.columns)
         single = replace(taps, weight=taps.weight.astype(np.complex64))
         self.single = PlanarTaps(single)

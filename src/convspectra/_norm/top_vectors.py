@@ -7,19 +7,17 @@ import numpy as np
 
 from .._arrays.array import (
     Array,
+    asarray_like,
     conj,
+    frobenius_norm,
     is_complex,
     is_host,
-    length,
-    like,
     namespace,
     normalized,
-    numbers,
-    scalar_like,
     to_numpy,
     widen,
-    with_one_thread,
 )
+from .._arrays.host import detach_to_numpy, scalar_like, with_one_thread
 from .._base import fraction
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
@@ -63,7 +61,7 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
         gain : scalar, a lower bound on the norm up to rounding.
     """
     stencil, rtol = stencil_of(weight, geometry), fraction("rtol", rtol)
-    double, scale = normalized(numbers(weight))
+    double, scale = normalized(detach_to_numpy(weight))
     torus, factor = embedding(stencil)
 
     def found(double: Array) -> tuple[Pair, int]:
@@ -75,7 +73,7 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
             most = factor * peak.upper
             return attained_near(double, stencil, taps, peak, rtol=rtol, most=most)
         operator = one_group(double, stencil, peak.group)
-        wave = like(double, peak_wave(operator, taps, peak))
+        wave = asarray_like(double, peak_wave(operator, taps, peak))
         return stretched(operator, wave), peak.group
 
     pair, group = with_one_thread(found, double)
@@ -94,12 +92,14 @@ def _as_image(x: Array, weight: Array, stencil: Stencil, group: int) -> Array:
     part = to_numpy(x)[0]
     full = np.zeros((stencil.groups, *part.shape), dtype=part.dtype)
     full[group] = part
-    return like(widen(weight), full.reshape(-1, *part.shape[1:]))
+    return asarray_like(widen(weight), full.reshape(-1, *part.shape[1:]))
 
 
 def one_group(weight: Array, stencil: Stencil, group: int) -> Operator:
     """The layer with no group but this one."""
-    part = weight[group * stencil.out : (group + 1) * stencil.out, ...]
+    part = weight[
+        group * stencil.out_channels : (group + 1) * stencil.out_channels, ...
+    ]
     return operator_of(part, replace(stencil, groups=1))
 
 
@@ -107,7 +107,7 @@ def peak_wave(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
     """The plane wave with the peak's frequency, in its group: (1, into, *columns)."""
     stencil = operator.stencil
     site = np.indices(stencil.columns).reshape(len(stencil.columns), -1).T
-    row, residue = np.divmod(site + stencil.before, stencil.stride)
+    row, residue = np.divmod(site + stencil.pad_before, stencil.stride)
     same = (residue[:, None, :] == taps.pattern.residues).all(
         axis=-1
     )  # (sites, phases)
@@ -123,9 +123,9 @@ def peak_wave(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
 
 def stretched(operator: Operator, x: Array) -> Pair:
     """What the layer makes of the image `x`, scaled to length 1."""
-    x = x / (length(x) or 1.0)
+    x = x / (frobenius_norm(x) or 1.0)
     y = operator.apply(x)
-    return Pair(length(y), x, y)
+    return Pair(frobenius_norm(y), x, y)
 
 
 def attained(
@@ -133,12 +133,12 @@ def attained(
 ) -> Pair:
     """The top singular pair of the layer as it is, by Lanczos from `start`."""
     stencil = operator.stencil
-    shape = (stencil.groups, stencil.into, *stencil.columns)
+    shape = (stencil.groups, stencil.in_channels, *stencil.columns)
     noise = np.random.default_rng(0).standard_normal(shape)
     noise = noise / np.linalg.norm(noise)
     if start is not None:  # a little noise, so that nothing is out of reach
         noise = 1e-2 * noise + start / (np.linalg.norm(start) or 1.0)
-    image = like(operator.taps, noise)
+    image = asarray_like(operator.taps, noise)
 
     def gram(x: Array) -> Array:
         return operator.apply_adjoint(operator.apply(x))
@@ -179,9 +179,9 @@ def _loudest_groups(weight: Array, stencil: Stencil) -> list[int]:
     if stencil.groups <= GROUPS:
         return list(range(stencil.groups))
     xp, operator = namespace(weight), operator_of(weight, stencil)
-    shape = (stencil.groups, stencil.into, *stencil.columns)
+    shape = (stencil.groups, stencil.in_channels, *stencil.columns)
     axes = tuple(range(1, len(shape)))
-    x = like(weight, np.random.default_rng(0).standard_normal(shape))
+    x = asarray_like(weight, np.random.default_rng(0).standard_normal(shape))
     for _ in range(POWER_STEPS):
         x = operator.apply_adjoint(operator.apply(x))
         sizes = xp.linalg.vector_norm(x, axis=axes, keepdims=True)
@@ -194,10 +194,12 @@ def peak_derivative(taps: Taps, peak: Peak, weight: Array) -> Array:
     """The derivative of the norm at a peak: left right^H, folded back to the taps."""
     xp = namespace(taps.weight)
     outer = peak.left[:, None] * xp.conj(peak.right)[None, :]
-    group = np.arange(taps.block[0]).reshape(1, -1, 1, 1) == peak.group
+    group = np.arange(taps.channel_shape[0]).reshape(1, -1, 1, 1) == peak.group
     phase = phase_factors(taps.shifts, peak.turns[None, :], np.ones(len(peak.turns)))
     flat = fold_back(
-        outer[None, None, :, :] * like(outer, group), taps, like(outer, phase)
+        outer[None, None, :, :] * asarray_like(outer, group),
+        taps,
+        asarray_like(outer, phase),
     )
     return to_kernel(flat, taps, weight)
 

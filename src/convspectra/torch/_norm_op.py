@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .._arrays.array import looking_at_numbers
+from .._arrays.host import call_on_host
 from .._layer.geometry import Geometry
 from .._layer.stencil import stencil_of
 from .._norm.operator_norm import norm_bounds
@@ -35,7 +35,7 @@ def _norm(weight: torch.Tensor, geometry: str) -> tuple[torch.Tensor, torch.Tens
         found = norm_bounds(plain, stencil, RTOL, attain=False)
         return found.derivative(), found.upper
 
-    gradient, upper = looking_at_numbers(numbers, weight, arrays=1, scalars=(1,))
+    gradient, upper = call_on_host(numbers, weight, arrays=1, scalars=(1,))
     return upper, gradient.contiguous()
 
 

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 
 import torch
 
-from .._arrays.array import one_thread
+from .._arrays.host import one_thread
 from .._arrays.threads import spread
 from .._bound.enforce import Within, most_of_change, norm_of, within
 from .._text import Upper, aligned, cell

@@ -1,0 +1,151 @@
+"""Calls that decide by looking at numbers, also under `jit` and `grad`."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, TypeVar
+
+import array_api_compat
+import numpy as np
+
+from .array import (
+    HALF,
+    Array,
+    asarray_like,
+    conj,
+    dtype_name,
+    is_complex,
+    is_host,
+    is_traced,
+    namespace,
+    stop_gradient,
+)
+from .threads import in_our_thread, one_blas_thread
+
+T = TypeVar("T")
+
+
+def detach_to_numpy(weight: Array) -> Array:
+    """`weight` cut off from automatic differentiation, as NumPy's if on the CPU.
+
+    What follows decides by looking at numbers: JAX would compile every new shape.
+    """
+    if array_api_compat.is_jax_array(weight):
+        return np.asarray(weight)
+    weight = stop_gradient(weight)
+    if _is_torch_on_cpu(weight) and dtype_name(weight) not in HALF:
+        return weight.resolve_conj().resolve_neg().numpy()
+    return weight
+
+
+def numpy_or_none(weight: Array) -> np.ndarray | None:
+    """`weight` as NumPy's, if it is on the CPU and nobody asks for derivatives."""
+    if is_differentiated(weight):
+        return None
+    if array_api_compat.is_jax_array(weight):
+        platforms = {device.platform for device in weight.devices()}
+        return np.asarray(weight) if platforms == {"cpu"} else None
+    plain = detach_to_numpy(weight)
+    return plain if is_host(plain) else None
+
+
+def from_numpy(weight: Array, found: np.ndarray) -> Array:
+    """An array of NumPy's in the library and on the device of `weight`."""
+    return namespace(weight).asarray(found, device=array_api_compat.device(weight))
+
+
+def _is_torch_on_cpu(x: Array) -> bool:
+    return array_api_compat.is_torch_array(x) and x.device.type == "cpu"
+
+
+def one_thread(weight: Array) -> AbstractContextManager[None]:
+    """One thread for BLAS while NumPy, or torch on the CPU, works on many matrices.
+
+    BLAS would start and join its threads for each of them: that gains little when the
+    machine is idle, and when another process is busy costs a factor of thirty.
+    """
+    on_cpu = is_host(weight) or _is_torch_on_cpu(weight)
+    return one_blas_thread() if on_cpu else nullcontext()
+
+
+def with_one_thread(f: Callable[[Array], T], weight: Array) -> T:
+    """Return f(weight), with one thread for BLAS, and for torch if it does the work."""
+    with one_thread(weight):
+        if _is_torch_on_cpu(weight):
+            return in_our_thread(partial(f, weight))
+        return f(weight)
+
+
+def call_on_host(
+    f: Callable[[Array], tuple[Any, ...]],
+    weight: Array,
+    *,
+    arrays: int,
+    scalars: tuple[int, ...] = (),
+) -> tuple[Any, ...]:
+    """Call `f` on the plain numbers of `weight`, also under JAX's transformations.
+
+    Parameters
+    ----------
+    f : function
+        From an array of numbers to a tuple: `arrays` arrays shaped and typed like it,
+        and then real numbers.
+    scalars : tuple of {-1, 0, 1}
+        Where JAX has no double precision, each of these numbers is rounded down, to
+        the nearest, or up.
+    """
+    if not array_api_compat.is_jax_array(weight):
+        found = with_one_thread(f, detach_to_numpy(weight))
+        back = [asarray_like(weight, x) for x in found[:arrays]]
+        return *back, *(scalar_like(weight, x) for x in found[arrays:])
+    import jax
+
+    weight = jax.lax.stop_gradient(weight)
+    real = jax.dtypes.canonicalize_dtype(np.float64)
+
+    def on_host(values: Any) -> tuple[np.ndarray, ...]:
+        plain = np.asarray(values)
+        if not np.all(np.isfinite(plain)):  # too late for an error message
+            nothing, nan = np.full_like(plain, np.nan), np.asarray(np.nan, real)
+            return *[nothing] * arrays, *[nan] * len(scalars)
+        found = with_one_thread(f, plain)
+        rounded = [_rounded(x, real, way) for x, way in zip(found[arrays:], scalars)]
+        return *found[:arrays], *rounded
+
+    if not is_traced(weight):
+        return tuple(jax.numpy.asarray(x) for x in on_host(weight))
+    shapes = [jax.ShapeDtypeStruct(weight.shape, weight.dtype)] * arrays
+    shapes += [jax.ShapeDtypeStruct((), real)] * len(scalars)
+    found = jax.pure_callback(on_host, tuple(shapes), weight, vmap_method="sequential")
+    return tuple(found)
+
+
+def _rounded(value: float, dtype: np.dtype, way: int) -> np.ndarray:
+    """`value` in `dtype`, not above it for way -1 and not below it for way 1."""
+    near = np.asarray(value, dtype=dtype)
+    if way * (float(near) - value) < 0:
+        near = np.nextafter(near, np.asarray(way * np.inf, dtype=dtype))
+    return near
+
+
+def scalar_like(weight: Array, value: float) -> Any:
+    """A real number in double precision, in the library and device of `weight`."""
+    if array_api_compat.is_numpy_array(weight):
+        return np.float64(value)
+    xp, device = namespace(weight), array_api_compat.device(weight)
+    return xp.asarray(value, dtype=xp.float64, device=device)
+
+
+def is_differentiated(weight: Array) -> bool:
+    """Whether anyone may ask for a derivative by `weight`."""
+    return is_traced(weight) or getattr(weight, "requires_grad", False)
+
+
+def with_gradient(value: Any, gradient: Array, weight: Array) -> Any:
+    """`value` with a derivative of Re <gradient, d weight>."""
+    xp = namespace(weight)
+    change = conj(gradient) * (
+        weight - stop_gradient(weight)
+    )  # 0, but for its derivative
+    change = xp.real(change) if is_complex(change) else change
+    return value + xp.sum(xp.astype(change, value.dtype))

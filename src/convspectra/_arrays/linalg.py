@@ -1,0 +1,89 @@
+"""Decompositions of batches of matrices, by whichever library at hand is fastest."""
+
+import sys
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from .array import Array, is_complex, is_host, namespace, stop_gradient, to_numpy
+from .host import with_one_thread
+
+LITTLE = 2**17  # products, which take no longer than it takes to go to a thread
+
+
+def svdvals(x: Array) -> Array:
+    """The singular values of the matrices in the last two axes, descending."""
+    xp = namespace(x)
+    if min(x.shape[-2:]) > 1:
+        return xp.linalg.svdvals(x)
+    largest = xp.max(xp.abs(stop_gradient(x)), axis=(-2, -1), keepdims=True)
+    # Over its largest entry, so that squares neither overflow nor vanish.
+    largest = xp.clip(largest, min=float(xp.finfo(largest.dtype).smallest_normal))
+    x = x / largest
+    parts = (xp.real(x), xp.imag(x)) if is_complex(x) else (x,)
+    square = sum(xp.sum(part * part, axis=(-2, -1)) for part in parts)
+    # The root has no derivative at 0: keep the 0 away from it, in both directions.
+    zero = square == 0
+    root = xp.sqrt(xp.where(zero, xp.ones_like(square), square))
+    root = xp.where(zero, xp.zeros_like(root), root)
+    return (root * largest[..., 0, 0])[..., None]
+
+
+def are_definite(matrices: Array) -> np.ndarray:
+    """Whether each Hermitian matrix (batch, n, n) has a Cholesky factor."""
+    xp = namespace(matrices)
+    if matrices.shape[-1] == 1:
+        return np.real(to_numpy(matrices))[:, 0, 0] > 0
+    torch = _faster_torch(matrices)
+    if torch is not None:
+        found = with_one_thread(torch.linalg.cholesky_ex, torch.asarray(matrices))
+        return to_numpy(found.info == 0) & _are_factors(torch, found.L)
+    if matrices.shape[-1] < 64 and _have_factors(xp, matrices):
+        return np.ones(matrices.shape[0], dtype=bool)
+    # NumPy does not say which one of a batch failed.
+    each = (matrices[i, ...] for i in range(matrices.shape[0]))
+    return np.array([_have_factors(xp, matrix) for matrix in each], dtype=bool)
+
+
+def _have_factors(xp: Any, matrices: Array) -> bool:
+    try:
+        factors = xp.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        return False
+    return bool(_are_factors(xp, factors).all())
+
+
+def _are_factors(xp: Any, factors: Array) -> np.ndarray:
+    """Whether factors are the end of a factorization that has not broken down.
+
+    A library may mark one that has by NaN alone. Its pivots, the squares of the
+    diagonal, decide: all other entries have gone into them.
+    """
+    diagonal = np.real(to_numpy(xp.linalg.diagonal(factors)))
+    return np.asarray(((diagonal > 0) & np.isfinite(diagonal)).all(axis=-1))
+
+
+def eigh(x: Array) -> tuple[Array, Array]:
+    """The ascending eigenvalues and the eigenvectors of Hermitian matrices."""
+    torch = _faster_torch(x) if is_host(x) else None
+    if torch is None:
+        values, vectors = namespace(x).linalg.eigh(x)
+        return values, vectors
+    values, vectors = with_one_thread(torch.linalg.eigh, torch.asarray(x))
+    return values.numpy(), vectors.numpy()
+
+
+def _faster_torch(x: Array) -> Any:
+    """Torch, if `x` is a tensor, or if its LAPACK is at hand and the faster one.
+
+    For little work it is not: NumPy is done before another thread has begun.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or array_api_compat.is_torch_array(x):
+        return torch
+    if not is_host(x) or x.size * x.shape[-1] < LITTLE:
+        return None
+    if not torch.backends.mkl.is_available():
+        return None
+    return torch
