@@ -19,7 +19,7 @@ from convspectra._arrays import array
 from convspectra._bound import clip as clipping
 from convspectra._compiled import packed, soft_threshold, svdvals
 from convspectra._layer.stencil import stencil_of
-from convspectra._maps import symbol
+from convspectra._maps import split_complex, symbol
 from convspectra._norm import (
     gram_certificate,
     one_matrix,
@@ -106,7 +106,7 @@ def test_outputs_that_outnumber_what_is_read_are_compressed(groups, calls, rng):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(4, 3, 7, 5), (2, 2, 5, 5, 2)])
 def test_large_kernels_are_transformed_axis_by_axis(shape, dtype, calls, rng):
-    seen = calls((symbol.PlanarTaps, "_axis_by_axis"))
+    seen = calls((split_complex.BatchedSymbols, "_set_axis_by_axis"))
     weight, geometry = (
         kernel(rng, *shape, dtype=dtype),
         Geometry(grid=(6,) * (len(shape) - 2)),
@@ -137,8 +137,8 @@ def test_large_kernels_are_transformed_axis_by_axis(shape, dtype, calls, rng):
 def test_every_frequency_is_certified_with_screening_and_without(
     shape, grid, stride, dtype, screened, calls, rng
 ):
-    seen = calls((screening.FirstLook, "below"))
-    exact = calls((gram_certificate.GramSource, "below"))
+    seen = calls((screening.ScreeningPass, "certify"))
+    exact = calls((gram_certificate.DoublePass, "certify"))
     weight = kernel(rng, *shape, dtype=dtype)
     geometry = Geometry(grid=grid, stride=stride)
     found = norm_along(
@@ -218,7 +218,7 @@ def test_one_matrix_where_no_tap_reaches_another_site(
 
 
 def test_small_matrices_that_are_many_come_as_close_as_asked(calls, rng):
-    seen = calls((screening.FirstLook, "below"))
+    seen = calls((screening.ScreeningPass, "certify"))
     weight, geometry = kernel(rng, 64, 64, 3, 3), Geometry(16)
     found = operator_norm(weight, geometry, 1e-10)
     want = float(singular_values(weight, geometry).max())
@@ -251,11 +251,11 @@ def test_where_lanczos_misses_a_matrix_is_decomposed(rng, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("shape", "taken"), [((6, 5, 3, 3), "norms"), ((40, 36, 3, 3), "below")]
+    ("shape", "taken"), [((6, 5, 3, 3), "norms"), ((40, 36, 3, 3), "certify")]
 )
 def test_searches_over_boxes_look_at(shape, taken, calls, rng):
     seen = calls(
-        (screening.FirstLook, "below"), (small_matrices.SmallMatrices, "norms")
+        (screening.ScreeningPass, "certify"), (small_matrices.SmallMatrices, "norms")
     )
     weight, geometry = kernel(rng, *shape), Geometry(grid=(128, 128))
     found = operator_norm(weight, geometry)
@@ -295,7 +295,7 @@ def test_hardly_a_matrix_is_made_in_double_precision(rng, monkeypatch):
 def test_norms_of_small_matrices_come_from_their_values(
     shape, options, dtype, calls, rng
 ):
-    seen = calls((small_matrices.SmallMatrices, "norms"), (search, "GramSource"))
+    seen = calls((small_matrices.SmallMatrices, "norms"), (search, "DoublePass"))
     weight, geometry = kernel(rng, *shape, dtype=dtype), Geometry(**options)
     found = operator_norm(weight, geometry)
     want = values_by_matrix(weight, geometry)[0]
@@ -308,7 +308,7 @@ def test_norms_of_small_matrices_come_from_their_values(
 def test_a_matrix_that_stands_out_in_single_precision_is_not_asked_for(
     calls, monkeypatch, rng
 ):
-    monkeypatch.setattr(small_matrices, "SCREENED", 0)
+    monkeypatch.setattr(small_matrices, "SINGLE_PRODUCTS", 0)
     seen = calls((small_matrices, "set_values"))
     weight, geometry = kernel(rng, 4, 4, 3), Geometry(grid=8)
     weight[:, :, 1:] = weight[:, :, :1]  # loudest at frequency 0
@@ -321,7 +321,7 @@ def test_a_matrix_that_stands_out_in_single_precision_is_not_asked_for(
 
 
 def test_the_loudest_matrices_are_not_decomposed(calls, rng):
-    seen = calls((search, "eigh"), (packed.Panels, "top_vector"))
+    seen = calls((gram_certificate, "eigh"), (packed.Panels, "top_vector"))
     weight, geometry = kernel(rng, 80, 90, 3, 3), Geometry(grid=(8, 8))
     found = operator_norm(weight, geometry)
     want = float(singular_values(weight, geometry).max())
@@ -332,7 +332,7 @@ def test_the_loudest_matrices_are_not_decomposed(calls, rng):
 
 
 def test_a_doubt_of_single_precision_is_settled_in_double(calls, monkeypatch, rng):
-    monkeypatch.setattr(small_matrices, "SCREENED", 0)
+    monkeypatch.setattr(small_matrices, "SINGLE_PRODUCTS", 0)
     seen = calls((small_matrices, "set_values"))
     weight = kernel(rng, 4, 4, 1, 3)
     weight[..., 1:] *= 1e-9  # all norms are the same, but for the last digits

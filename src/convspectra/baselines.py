@@ -13,6 +13,7 @@ from ._arrays.array import (
     Array,
     adjoint,
     asarray_like,
+    frobenius_norm,
     is_complex,
     namespace,
     normalized,
@@ -24,7 +25,7 @@ from ._arrays.linalg import svdvals
 from ._base import positive, size
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, columns_read, embedding, stencil_of
-from ._maps.matrix_free import frobenius_norm, operator_of
+from ._maps.matrix_free import operator_of
 from ._maps.symbol import chunks, frequencies_of, phase_like, symbol, taps_of
 
 Kind = Literal["upper bound", "lower bound", "estimate"]

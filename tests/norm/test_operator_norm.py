@@ -25,19 +25,19 @@ def assert_between(found, norm):
 @pytest.fixture
 def looked_at(monkeypatch):
     """How many boxes each step of a search looks at, as they come."""
-    counts, reject = [], convspectra._norm.search._Search._reject
+    counts, reject = [], convspectra._norm.search._Search._are_above
 
     def counting(self, boxes):
         counts.append(len(boxes))
         return reject(self, boxes)
 
-    monkeypatch.setattr(convspectra._norm.search._Search, "_reject", counting)
+    monkeypatch.setattr(convspectra._norm.search._Search, "_are_above", counting)
     return counts
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
 @pytest.mark.parametrize("case", CASES)
-def test_the_norm_of_the_matrix_is_between_the_ends(case, dtype, rng):
+def test_the_norm_of_the_matrix_is_between_the_bounds(case, dtype, rng):
     weight, geometry = make(case, rng, dtype)
     norm = norm_by_matrix(weight, geometry)
     found = operator_norm(weight, geometry)
@@ -48,7 +48,7 @@ def test_the_norm_of_the_matrix_is_between_the_ends(case, dtype, rng):
 
 
 @pytest.mark.parametrize("rtol", [0.3, 1e-2, 1e-6, 1e-9])
-def test_the_ends_are_as_close_as_asked(rtol, rng):
+def test_the_bounds_are_as_close_as_asked(rtol, rng):
     for case in ("plain", "strided", "zeros"):
         weight, geometry = make(case, rng, "float32")
         found = operator_norm(weight, geometry, rtol=rtol)
@@ -102,10 +102,10 @@ def test_the_norm_on_a_grid_is_not_that_between_its_points(grid, algorithm, rng)
 def test_the_largest_norm_may_stand_beside_a_peak_between_two_points(n):
     for peak in range(n):
         # |1 + exp(i (f - f0))| = 2 cos((f - f0) / 2), half a step off the grid; and a
-        # second channel that sets the level, nearly as loud and on the grid.
-        turns = np.array([peak + 0.5, peak + n // 2]) / n
+        # second channel that sets the threshold, nearly as large and on the grid.
+        cycles = np.array([peak + 0.5, peak + n // 2]) / n
         weight = np.zeros((2, 2, 2), complex)
-        weight[[0, 1], [0, 1], 1] = np.exp(2j * np.pi * turns)
+        weight[[0, 1], [0, 1], 1] = np.exp(2j * np.pi * cycles)
         weight[[0, 1], [0, 1], 0] = 1
         largest = 2 * np.cos(np.pi / (2 * n))
         weight[1] *= 0.99 * largest / 2
@@ -134,7 +134,7 @@ def test_matrices_made_one_by_one_change_nothing(shape, stride, monkeypatch, rng
         products(self, re, im, found)
 
     monkeypatch.setattr(convspectra._compiled.packed.Panels, "set_products", counted)
-    monkeypatch.setattr(convspectra._maps.split_complex, "AT_ONCE", 1)
+    monkeypatch.setattr(convspectra._maps.split_complex, "MOST_ENTRIES", 1)
     found = operator_norm(weight, geometry, rtol=1e-9)
     assert found.upper == pytest.approx(want.upper, rel=1e-9)
     assert len(made) > 4

@@ -9,13 +9,13 @@ import rounding_errors
 from rounding_errors import KERNELS, SHAPES, errors, largest
 
 from convspectra import Geometry, operator_norm
-from convspectra._compiled.packed import Panels
+from convspectra._compiled.packed import Panels, storage_of
 from convspectra._layer.stencil import stencil_of
 from convspectra._maps.symbol import Taps, pattern_of, taps_of
 from convspectra._norm import rounding
-from convspectra._norm.interpolation import Nodes
+from convspectra._norm.boxes import Boxes
 from convspectra._norm.rounding import UNIT_DOUBLE, UNIT_SINGLE
-from convspectra._norm.screening import _form
+from convspectra._norm.screening import Nodes
 from convspectra._norm.search import _Search
 from convspectra._route import NormRoute
 
@@ -47,10 +47,11 @@ def test_a_box_is_below_the_bound_if_its_center_is_below_the_threshold(axes, rng
     weight = rng.standard_normal((2, 3, *(3,) * axes))
     taps = taps_of(weight, stencil_of(weight, Geometry(grid=(99,) * axes)))
     grid_sizes, half_step = np.full(axes, 99), axes * np.pi / 2 * 2 / 9
-    route, boxes = NormRoute("frequencies", "search"), np.zeros((0, 2 * axes), int)
-    search = _Search(taps, grid_sizes, boxes, route, 1e-4, half_step)
+    route, nothing = NormRoute("frequencies", "search"), np.zeros((0, axes), int)
+    boxes = Boxes(nothing, nothing, taps.degree, grid_sizes)
+    search = _Search(taps, boxes, route, 1e-4, half_step)
     allowance = rounding.of_symbol(taps, UNIT_DOUBLE)
-    search.level = 20 * allowance.absolute  # where that counts
+    search.threshold = 20 * allowance.absolute  # where that counts
     delta = np.linspace(1e-3, np.pi / 2 - half_step - 1e-3, 200)
     at_center = np.sqrt(search._squares(delta).astype(np.longdouble))
     proved = at_center * (1 + allowance.certified) + allowance.absolute
@@ -75,8 +76,8 @@ def allowances(channels):
     stencil = stencil_of(np.zeros((1, 1, 3, 3)), Geometry(grid=9))
     taps = Taps(np.zeros((9, 1)), pattern_of(stencil), (1, channels, channels))
     nodes = Nodes(taps.degree, real=True)
-    form = _form(channels)
-    screening = form.additions, channels, form.most, UNIT_SINGLE
+    storage = storage_of(channels)
+    screening = storage.additions, channels, storage.factor_bound, UNIT_SINGLE
     return {
         "symbol, double": rounding.symbol_entries(taps, UNIT_DOUBLE),
         "symbol, single": rounding.symbol_entries(taps, UNIT_SINGLE),

@@ -1,4 +1,4 @@
-"""The first look at Gram matrices: what it says holds, and it says something."""
+"""Screening of Gram matrices: what it says holds, and it says something."""
 
 import itertools
 
@@ -9,13 +9,12 @@ from convspectra import Geometry
 from convspectra._compiled.packed import Panels
 from convspectra._layer.stencil import stencil_of
 from convspectra._maps import split_complex
-from convspectra._maps.split_complex import Planes
+from convspectra._maps.split_complex import ColumnSymbols
 from convspectra._maps.symbol import phase_factors, symbol, taps_of
-from convspectra._norm import gram_certificate, interpolation, rounding
-from convspectra._norm.gram_certificate import Grams, GramSource
-from convspectra._norm.interpolation import Interpolation, Nodes
+from convspectra._norm import gram_certificate, rounding, screening
+from convspectra._norm.gram_certificate import DoublePass
 from convspectra._norm.rounding import lebesgue_constant
-from convspectra._norm.screening import FirstLook
+from convspectra._norm.screening import Interpolation, Nodes, ScreeningPass
 from convspectra._route import norm_route
 
 DEGREES = [[2], [0], [30], [2, 2], [4, 4], [10, 3], [0, 3], [2, 3, 1]]
@@ -28,7 +27,7 @@ CASES = {
     "grouped": ((6, 2, 3, 3), {"groups": 3}),
     "depthwise": ((9, 1, 5, 5), {"groups": 9}),
     "line": ((40, 37, 4), {}),
-    "many channels": ((70, 66, 3), {}),  # too many to lie side by side
+    "many channels": ((70, 66, 3), {}),  # too many for a batch in lanes
 }
 
 
@@ -39,8 +38,8 @@ def test_few_values_give_a_polynomial_everywhere(degree, real, rng):
     waves = np.array(list(itertools.product(*(range(-d, d + 1) for d in degree))))
     taps = rng.standard_normal((len(waves), 5)) + (0 if real else 1j)
 
-    def values(turns):
-        return np.exp(2j * np.pi * turns @ waves.T) @ taps
+    def values(cycles):
+        return np.exp(2j * np.pi * cycles @ waves.T) @ taps
 
     nodes = Nodes(degree, real=real)
     assert len(nodes.frequencies) == (len(waves) // 2 + 1 if real else len(waves))
@@ -58,7 +57,7 @@ def test_few_values_give_a_polynomial_everywhere(degree, real, rng):
         weights = nodes.weights(frequencies, grid_sizes)
         want, got = values(frequencies / grid_sizes), np.full((50, 5), np.nan, complex)
         for start, stop in ((0, 13), (13, 50)):
-            for part, re, im in found.at(weights, 4).between(start, stop):
+            for part, re, im in found.at(weights, 4)(start, stop):
                 got[part] = re + 1j * im
         # The bound that certificates rely on, which is not much more than it must be.
         lebesgue = lebesgue_constant(nodes.grid_sizes)
@@ -70,7 +69,7 @@ def test_few_values_give_a_polynomial_everywhere(degree, real, rng):
 
 
 def test_pieces_hold_whole_runs(monkeypatch):
-    monkeypatch.setattr(interpolation, "HALF_WAY", 1)
+    monkeypatch.setattr(screening, "PARTIAL_BYTES", 1)
     nodes = Nodes(np.array([4, 4]), real=True)
     frequencies = np.array([[0, 1], [0, 2], [3, 0], [5, 1], [5, 2]])
     pieces = Interpolation(nodes, 3).pieces(frequencies)
@@ -97,16 +96,18 @@ def norms_of(taps, points, grid_sizes):
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("case", CASES)
-def test_planes_are_the_symbol(case, dtype, transposed, monkeypatch, rng):
-    monkeypatch.setattr(split_complex, "CACHED", 1)
-    monkeypatch.setattr(split_complex, "SEVERAL", 5)
+def test_symbols_column_by_column_are_the_symbol(
+    case, dtype, transposed, monkeypatch, rng
+):
+    monkeypatch.setattr(split_complex, "CACHED_ENTRIES", 1)
+    monkeypatch.setattr(split_complex, "LARGE_BATCH", 5)
     taps, points, grid_sizes = layer(rng, case, dtype)
     want = symbol(taps, phase_factors(taps.shifts, points, grid_sizes))
     want = want.reshape(-1, *want.shape[2:])
     want = want if transposed else want.swapaxes(1, 2)  # column by column
     groups, rows, seen = taps.channel_shape[0], want.shape[2], 0
-    planes = Planes(taps, transposed=transposed, apart=rows + 3)
-    for part, re, im in planes.at(points, grid_sizes):
+    symbols = ColumnSymbols(taps, transposed=transposed, leading_dimension=rows + 3)
+    for part, re, im in symbols.at(points, grid_sizes):
         here = slice(part.start * groups, part.stop * groups)
         np.testing.assert_allclose((re + 1j * im)[..., :rows], want[here], atol=1e-12)
         assert not re[..., rows:].any()
@@ -118,43 +119,42 @@ def test_planes_are_the_symbol(case, dtype, transposed, monkeypatch, rng):
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_said_to_be_below_is_below(case, dtype, rng, monkeypatch):
-    monkeypatch.setattr(gram_certificate, "WORTHWHILE", 1)
+    monkeypatch.setattr(gram_certificate, "THREAD_PRODUCTS", 1)
     taps, points, grid_sizes = layer(rng, case, dtype)
-    norms, source = norms_of(taps, points, grid_sizes), GramSource(taps)
-    look = FirstLook(source)
-    grams = Grams(source, look, points, grid_sizes)
+    norms, double = norms_of(taps, points, grid_sizes), DoublePass(taps, grid_sizes)
+    screening = ScreeningPass(double)
     every = np.arange(len(norms))
     some = every[rng.random(len(norms)) < 0.3]
     for which in (every, some):
         for near in (-1e-2, -1e-6, -1e-9, 1e-9):
             squares = (norms[which] * (1 + near)) ** 2
             if near < 0:
-                assert not grams.below_at_first_look(which, squares).any()
-                assert not grams.below(which, squares).any()
+                assert not screening.below(points, which, squares).any()
+                assert not double.below(points, which, squares).any()
             else:
-                assert grams.below(which, squares).all()
+                assert double.below(points, which, squares).all()
         # Near the largest, where it matters, a little room is enough.
-        loud = which[norms[which] > 0.6 * norms.max()]
-        assert grams.below_at_first_look(loud, (norms[loud] * 1.001) ** 2).all()
-        for exactly in (False, True):
-            gains = grams.estimates(which, exactly=exactly)
+        large = which[norms[which] > 0.6 * norms.max()]
+        assert screening.below(points, large, (norms[large] * 1.001) ** 2).all()
+        for one in (screening, double):
+            gains = one.estimates(points, which)
             assert (gains <= norms[which] + 1e-5 * norms.max()).all()
             assert (gains >= 0.8 * norms[which] - 1e-5 * norms.max()).all()
 
 
 def test_what_a_factor_loses_is_taken_off(rng):
     taps, points, grid_sizes = layer(rng, "line", "float64")
-    look = FirstLook(GramSource(taps))
-    [(_, re, im)] = look.maker(points, grid_sizes)(0, len(points))
-    row, column = np.tril_indices(look.form.side)
-    matrices = np.zeros((len(points), look.form.side, look.form.side), complex)
+    screening = ScreeningPass(DoublePass(taps, grid_sizes))
+    [(_, re, im)] = screening.prepare(points, grid_sizes)(0, len(points))
+    row, column = np.tril_indices(screening.side)
+    matrices = np.zeros((len(points), screening.side, screening.side), complex)
     matrices[:, row, column] = (re + 1j * im).T
-    tops = np.linalg.eigvalsh(matrices)[:, -1]  # of what single precision has made
-    room = look.lost
+    largest = np.linalg.eigvalsh(matrices)[:, -1]  # of what single precision has made
     for part in (-0.01, 0.0, 0.5, 0.9, 2.0):
-        squares = (tops * (1 + part * room) + look.off) / look.scale
-        assert look.below(re, im, squares).all() == (part > 1)
-        assert look.below(re, im, squares).any() == (part > 1)
+        squares = largest * (1 + part * screening.factor_error)
+        squares = (squares + screening.interpolation_error) / screening.scale
+        assert screening.certify(re, im, squares).all() == (part > 1)
+        assert screening.certify(re, im, squares).any() == (part > 1)
 
 
 def test_no_screening_where_it_would_save_nothing():
@@ -174,13 +174,11 @@ def test_no_screening_where_it_would_save_nothing():
 
 def test_a_factor_that_is_too_large_to_be_trusted_is_not(rng, monkeypatch):
     taps, points, grid_sizes = layer(rng, "many channels", "float64")
-    source = GramSource(taps)
-    look = FirstLook(source)
-    grams = Grams(source, look, points, grid_sizes)
+    screening = ScreeningPass(DoublePass(taps, grid_sizes))
     every, squares = np.arange(len(points)), np.full(len(points), 1e6)
-    assert grams.below_at_first_look(every, squares).all()
-    monkeypatch.setattr(look.form, "most", 0.5)  # of what rounding is multiplied by
-    assert not grams.below_at_first_look(every, squares).any()
+    assert screening.below(points, every, squares).all()
+    monkeypatch.setattr(screening.storage, "factor_bound", 0.5)
+    assert not screening.below(points, every, squares).any()
 
 
 @pytest.mark.parametrize("side", [3, 16, 32, 70])
@@ -189,13 +187,12 @@ def test_nothing_is_below_what_rounding_may_be(side):
     weight[0, 0, 0] = 1.0
     weight[1:, 1:, 1] = 1e-30  # nearly zero
     taps = taps_of(weight, stencil_of(weight, Geometry(grid=9)))
-    source, points, grid_sizes = GramSource(taps), np.arange(9)[:, None], np.array([9])
-    look = FirstLook(source)
-    grams, every = Grams(source, look, points, grid_sizes), np.arange(9)
+    points, every = np.arange(9)[:, None], np.arange(9)
+    screening = ScreeningPass(DoublePass(taps, np.array([9])))
     for part in (0.0, 0.5, 1.0):
-        squares = np.full(9, part * look.off / look.scale)
-        assert not grams.below_at_first_look(every, squares).any()
-    assert grams.below_at_first_look(every, np.full(9, 1.01)).all()
+        error = screening.interpolation_error / screening.scale
+        assert not screening.below(points, every, np.full(9, part * error)).any()
+    assert screening.below(points, every, np.full(9, 1.01)).all()
 
 
 @pytest.mark.parametrize("gap", [0, 1e-8, 1e-3, 1])
@@ -205,17 +202,17 @@ def test_lanczos_finds_the_vector_of_the_top(side, gap, rng):
     values[:2] = [1, 1 - gap][:side]
     basis = np.linalg.qr(rng.standard_normal((side, side, 2)) @ [1, 1j])[0]
     matrix = basis * np.sqrt(values)
-    form = Panels(side)
-    columns = np.zeros((2, 1, side, form.column))
+    storage = Panels(side)
+    columns = np.zeros((2, 1, side, storage.leading_dimension))
     columns[:, 0, :, :side] = matrix.real.T, matrix.imag.T
-    gram = np.empty((2, 1, form.numbers))
-    form.set_products(*columns, gram)
-    vector = form.top_vector(*gram[:, 0])
+    gram = np.empty((2, 1, storage.entries))
+    storage.set_products(*columns, gram)
+    vector = storage.top_vector(*gram[:, 0])
     gain = np.linalg.norm(matrix.conj().T @ vector) / np.linalg.norm(vector)
     assert 1 - 1e-8 <= gain**2 <= 1 + 1e-12
 
 
 def test_any_vector_is_on_top_of_nothing():
-    form = Panels(20)
-    vector = form.top_vector(*np.zeros((2, form.numbers)))
+    storage = Panels(20)
+    vector = storage.top_vector(*np.zeros((2, storage.entries)))
     assert np.linalg.norm(vector) == pytest.approx(1)

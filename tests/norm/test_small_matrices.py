@@ -116,7 +116,7 @@ def test_what_is_below_is_told_in_both_precisions(
     kept = frequencies_of(taps.pattern, stencil.rows, real=dtype == "float64")
     small = SmallMatrices(taps, kept.points, kept.grid_sizes)
     norms = small.norms().max(axis=1)  # few: in double precision
-    monkeypatch.setattr(small_matrices, "SCREENED", screened)
+    monkeypatch.setattr(small_matrices, "SINGLE_PRODUCTS", screened)
     assert small.norms().max() == pytest.approx(norms.max(), rel=1e-6)
     assert norms.max() == pytest.approx(norm_by_matrix(weight, geometry), rel=1e-13)
     every = np.arange(len(norms))

@@ -15,15 +15,14 @@ from convspectra import Geometry
 from convspectra._compiled.packed import Panels
 from convspectra._layer.stencil import stencil_of
 from convspectra._maps.matrix_free import operator_of
-from convspectra._maps.split_complex import Planes
-from convspectra._maps.symbol import PlanarTaps, phase_factors, symbol, taps_of
+from convspectra._maps.split_complex import BatchedSymbols, ColumnSymbols
+from convspectra._maps.symbol import phase_factors, symbol, taps_of
 from convspectra._norm import rounding
-from convspectra._norm.gram_certificate import GramSource
+from convspectra._norm.gram_certificate import DoublePass, top_singular_vectors
+from convspectra._norm.lanczos import gain_of
 from convspectra._norm.rounding import UNIT_DOUBLE, UNIT_SINGLE
-from convspectra._norm.screening import FirstLook
-from convspectra._norm.search import _top_vectors
+from convspectra._norm.screening import ScreeningPass
 from convspectra._norm.small_matrices import SmallMatrices
-from convspectra._norm.top_vectors import stretched
 
 EXTENDED = np.clongdouble
 ROWS = (
@@ -138,10 +137,10 @@ def errors(weight, options, rng) -> Iterator[Seen]:
 def exact_symbol(taps, points, grid_sizes):
     """The symbol, and the same of absolute values, in extended precision."""
     pi = 4 * np.arctan(np.longdouble(1))
-    turns = np.zeros((len(points), len(taps.shifts)), np.longdouble)
+    cycles = np.zeros((len(points), len(taps.shifts)), np.longdouble)
     for f, shift, n in zip(points.T, taps.shifts.T, grid_sizes):
-        turns += np.multiply.outer(f, shift) % n / np.longdouble(n)
-    phase = np.exp(EXTENDED(-2j) * pi * turns)
+        cycles += np.multiply.outer(f, shift) % n / np.longdouble(n)
+    phase = np.exp(EXTENDED(-2j) * pi * cycles)
     weight = taps.weight.astype(EXTENDED)
     found = [
         [
@@ -168,16 +167,17 @@ def symbol_errors(taps, points, grid_sizes) -> Iterator[Seen]:
     allowed = rounding.symbol_entries(taps, UNIT_DOUBLE)
     yield Seen("symbol, double", ratio(got - want, sizes), allowed)
     _, out, _ = taps.channel_shape
-    planes = Planes(taps, transposed=True, apart=taps.columns)
-    for part, re, im in planes.at(points, grid_sizes):
+    columns = ColumnSymbols(taps, transposed=True, leading_dimension=taps.columns)
+    for part, re, im in columns.at(points, grid_sizes):
         got = (re + 1j * im).reshape(-1, *want.shape[1:])
         error = ratio(got - want[part], sizes[part])
         yield Seen("symbol, double", error, allowed)
     for dtype, name in ((np.complex128, "double"), (np.complex64, "single")):
-        planar = PlanarTaps(
+        batched = BatchedSymbols(
             type(taps)(taps.weight.astype(dtype), taps.pattern, taps.channel_shape)
         )
-        re, im = planar.symbol(planar.phases(points, grid_sizes), 1)
+        phases = batched.phases(points, grid_sizes)
+        re, im = batched.at(phases, batched.workspace(len(points)))
         got = (re + 1j * im).reshape(out, taps.columns, len(points), -1)
         error = ratio(got.transpose(2, 3, 0, 1) - want, sizes)
         unit = float(np.finfo(dtype).eps) / 2
@@ -193,8 +193,8 @@ def gram_errors(taps, points, grid_sizes) -> Iterator[Seen]:
         side, columns = h.shape
         rows = some_rows(side)
         wide, sizes = h.astype(EXTENDED), abs(h)
-        form, gram = Panels(side), panels_of(h)
-        got = matrix_of(form, *gram)
+        storage, gram = Panels(side), panels_of(h)
+        got = matrix_of(storage, *gram)
         error = np.tril(got[rows] - wide[rows] @ wide.conj().T, rows.start)
         error = ratio(error, sizes[rows] @ sizes.T)
         allowed = rounding.gram_entries(columns, UNIT_DOUBLE)
@@ -205,19 +205,19 @@ def gram_errors(taps, points, grid_sizes) -> Iterator[Seen]:
         for near in (1e-9, 1e-3, 1.0):
             square = np.float64((norm * (1 + near)) ** 2)
             factor = [x.copy() for x in gram]
-            if form.definite(*factor, np.array([square])).all():
-                lower = np.tril(matrix_of(form, *factor))
+            if storage.has_factor(*factor, np.array([square])).all():
+                lower = np.tril(matrix_of(storage, *factor))
                 error = factor_error(got, lower, square)
-                allowed = rounding.cholesky(form.additions, UNIT_DOUBLE)
+                allowed = rounding.cholesky(storage.additions, UNIT_DOUBLE)
                 yield Seen("Cholesky factor, double", error, allowed)
         allowed = rounding.certificate(side, columns, UNIT_DOUBLE)
         ladder = ladder_for(side)
         below = [
-            form.definite(*(x.copy() for x in gram), np.array([t * t]))[0]
+            storage.has_factor(*(x.copy() for x in gram), np.array([t * t]))[0]
             for t in (norm * np.maximum(1 - allowed * ladder, 0)).astype(float)
         ]
         yield Seen("threshold, double", accepted(below, ladder, allowed), allowed)
-        left, _, gain = _top_vectors(h, exact=True)
+        left, _, gain = top_singular_vectors(h, exact=True)
         exact = exact_length(left.conj() @ wide) / exact_length(left)
         error = abs(float(gain - exact)) / float(norm)
         yield Seen("gain, double", error, rounding.gain(side, columns, UNIT_DOUBLE))
@@ -236,23 +236,23 @@ def some_rows(side):
 def panels_of(h):
     """H H^H as our routine makes it, in panels."""
     side, columns = h.shape
-    form = Panels(side)
-    parts = np.zeros((2, 1, columns, form.column))
+    storage = Panels(side)
+    parts = np.zeros((2, 1, columns, storage.leading_dimension))
     parts[:, 0, :, :side] = h.real.T, h.imag.T
-    gram = np.empty((2, 1, form.numbers))
-    form.set_products(parts[0], parts[1], gram)
+    gram = np.empty((2, 1, storage.entries))
+    storage.set_products(parts[0], parts[1], gram)
     return gram
 
 
-def matrix_of(form, re, im):
+def matrix_of(storage, re, im):
     """The matrix, its lower triangle at least, of one that lies in panels."""
     numbers = re[0] + 1j * im[0]
-    found = np.zeros((form.side, form.side), numbers.dtype)
-    for first, width, place, stride in form.layout:
-        for k in range(min(width, form.side - first)):
-            rows = slice(first + k, form.side)
+    found = np.zeros((storage.side, storage.side), numbers.dtype)
+    for first, width, place, stride in storage.layout:
+        for k in range(min(width, storage.side - first)):
+            rows = slice(first + k, storage.side)
             at = place + k * stride + k
-            count = form.side - first - k
+            count = storage.side - first - k
             found[rows, first + k] = numbers[at : at + count]
     return found
 
@@ -291,11 +291,11 @@ def accepted(below, ladder, allowed) -> float:
 def decisions_on_small_matrices(taps, points, grid_sizes) -> Iterator[Seen]:
     """Decisions with Gram matrices that are made on the way, in both precisions."""
     small = SmallMatrices(taps, points, grid_sizes)
-    for planar, unit in ((small.double, UNIT_DOUBLE), (small.single, UNIT_SINGLE)):
+    for batched, unit in ((small.double, UNIT_DOUBLE), (small.single, UNIT_SINGLE)):
         name = "double" if unit == UNIT_DOUBLE else "single"
         side, columns = sorted((taps.channel_shape[1], taps.columns))
         allowed = rounding.certificate(side, columns, unit)
-        re, im = planar.symbol(small.phases, 1)
+        re, im = batched.at(small.phases, batched.workspace(len(points)))
         groups = taps.channel_shape[0]
         h = (re + 1j * im).transpose(2, 0, 1)[: len(points) * groups]
         norms = np.array([exact_norm(each) for each in h])
@@ -306,55 +306,64 @@ def decisions_on_small_matrices(taps, points, grid_sizes) -> Iterator[Seen]:
         found = np.zeros((len(ladder), len(points)), dtype=bool)
         for k, part in enumerate(ladder):
             squares = (norms * max(1 - part * allowed, 0)) ** 2
-            squares = squares.astype(planar.dtype).astype(float)
-            found[k] = small._have_factors(planar, small.phases, squares)
+            squares = squares.astype(batched.dtype).astype(float)
+            found[k] = small._have_factors(batched, small.phases, squares)
         seen = accepted(found.any(axis=1), ladder, allowed)
         yield Seen(f"threshold, {name}", seen, allowed)
 
 
 def screening_errors(taps, points, grid_sizes) -> Iterator[Seen]:
     """Interpolated Gram matrices in single precision, and decisions on them."""
-    source = GramSource(taps)
     if not np.abs(taps.weight).max():
         return
-    look = FirstLook(source)
+    screening = ScreeningPass(DoublePass(taps, grid_sizes))
     matrices = symbol(taps, phase_factors(taps.shifts, points, grid_sizes))
     h = matrices.reshape(-1, *matrices.shape[2:])
-    h = h.swapaxes(1, 2) if source.transposed else h
-    want = h @ h.conj().swapaxes(1, 2) * look.scale
-    size = look.off / rounding.interpolation(
-        look.nodes.terms, rounding.lebesgue_constant(look.nodes.grid_sizes)
+    h = h.swapaxes(1, 2) if h.shape[1] > h.shape[2] else h
+    want = h @ h.conj().swapaxes(1, 2) * screening.scale
+    nodes = screening.interpolation.nodes
+    size = screening.interpolation_error / rounding.interpolation(
+        nodes.terms, rounding.lebesgue_constant(nodes.grid_sizes)
     )
     order = np.lexsort(points.T[::-1])  # frequencies come in order
-    for part, re, im in look.maker(points[order], grid_sizes)(0, len(points)):
-        groups = source.groups
+    for part, re, im in screening.prepare(points[order], grid_sizes)(0, len(points)):
+        groups = screening.groups
         own = [
             order[p] * groups + g
             for p in range(len(points))[part]
             for g in range(groups)
         ]
         for k, number in enumerate(own):
-            one = [np.take(x, [k], axis=look.form.axis) for x in (re, im)]
-            got = screened(look.form, *one)
+            one = [np.take(x, [k], axis=screening.storage.axis) for x in (re, im)]
+            got = screened(screening.storage, *one)
             error = np.linalg.norm(got - want[number]) / size
-            yield Seen("interpolated Gram matrix, single", error, look.off / size)
-            top, ladder = np.linalg.eigvalsh(got)[-1], ladder_for(source.side)
+            yield Seen(
+                "interpolated Gram matrix, single",
+                error,
+                screening.interpolation_error / size,
+            )
+            top, ladder = np.linalg.eigvalsh(got)[-1], ladder_for(screening.side)
             below = [
-                look.form.bounded(*(x.copy() for x in one), np.array([level]))[0]
-                for level in top * np.maximum(1 - look.lost * ladder, 0)
+                screening.storage.has_trusted_factor(
+                    *(x.copy() for x in one), np.array([threshold])
+                )[0]
+                for threshold in top
+                * np.maximum(1 - screening.factor_error * ladder, 0)
             ]
             if top > 0:
-                seen = accepted(below, ladder, look.lost)
-                yield Seen("interpolated threshold, single", seen, look.lost)
+                seen = accepted(below, ladder, screening.factor_error)
+                yield Seen(
+                    "interpolated threshold, single", seen, screening.factor_error
+                )
 
 
-def screened(form, re, im):
-    """One Hermitian matrix of those that the first look has made."""
-    if form.axis == 0:
-        lower = matrix_of(form, re.astype(float), im.astype(float))
+def screened(storage, re, im):
+    """One Hermitian matrix of those that screening has made."""
+    if storage.axis == 0:
+        lower = matrix_of(storage, re.astype(float), im.astype(float))
     else:
-        lower = np.zeros((form.side, form.side), complex)
-        lower[np.tril_indices(form.side)] = re[:, 0] + 1j * im[:, 0].astype(float)
+        lower = np.zeros((storage.side, storage.side), complex)
+        lower[np.tril_indices(storage.side)] = re[:, 0] + 1j * im[:, 0].astype(float)
     strict = np.tril(lower, -1)
     return strict + strict.conj().T + np.diag(lower.diagonal().real)
 
@@ -363,7 +372,7 @@ def layer_errors(weight, stencil, rng) -> Iterator[Seen]:
     """The gain of the layer itself, by its windows in extended precision."""
     operator = operator_of(weight, stencil)
     shape = (stencil.groups, stencil.in_channels, *stencil.columns)
-    pair = stretched(operator, rng.standard_normal(shape).astype(weight.dtype))
+    pair = gain_of(operator.apply, rng.standard_normal(shape).astype(weight.dtype))
     wide = operator_of(weight.astype(EXTENDED), stencil)
     x = pair.x.astype(EXTENDED)
     y = np.zeros_like(pair.y, EXTENDED)

@@ -24,7 +24,8 @@ from .._arrays.threads import spread
 from .._base import positive, size
 from .._layer.geometry import Axis, Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
-from .._maps.symbol import PlanarTaps, block_size
+from .._maps.split_complex import BatchedSymbols
+from .._maps.symbol import block_size
 from .._route import COMPILED_CLIP_COUNT, clip_is_compiled
 from .blocks import TorusBlocks, torus_blocks
 
@@ -136,23 +137,25 @@ def _excess_of_many(
     """What exceeds `most` at these frequencies, folded back: in lanes of vectors."""
     from .._compiled.soft_threshold import excess
 
-    planar = PlanarTaps(replace(blocks.taps, weight=kernel))
-    bound = planar.dtype.type(most)
+    symbols = BatchedSymbols(replace(blocks.taps, weight=kernel))
+    bound = symbols.dtype.type(most)
     size = block_size(math.prod(blocks.shape) * blocks.taps.channel_shape[0])
     found: dict[int, np.ndarray] = {}
 
     def some(start: int, stop: int) -> None:
+        workspace = symbols.workspace(min(size, stop - start))
         for first in range(start, stop, size):
             part = numbers[first : min(first + size, stop)]
-            re, im = planar.symbol(blocks.phase[part][:, planar.columns], 1)
+            phase = blocks.phase[part]
+            re, im = symbols.at(phase[:, symbols.taps_needed], workspace)
             tall = re.shape[0] >= re.shape[1]
             if not tall:
                 re, im = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (re, im))
             excess(re, im, bound, 0, re.shape[2])
             if not tall:
                 re, im = re.swapaxes(0, 1), im.swapaxes(0, 1)
-            weighted = blocks.phase[part] * blocks.weights[part, None]
-            found[first] = planar.fold_back(re, im, weighted)
+            weighted = phase * blocks.weights[part, None]
+            found[first] = symbols.fold_back(re, im, weighted)
 
     spread(some, len(numbers), least=size)
     parts = [found[first] for first in sorted(found)]  # in an order of its own

@@ -9,7 +9,7 @@ from .._base import fraction, positive
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
 from .._norm.operator_norm import NormBounds, norm_bounds, upper_bound
-from .._norm.peak import TIGHT
+from .._norm.rounding import TIGHT
 from .._route import method_of, projects_by_matrix
 from .blocks import matrix_blocks, torus_blocks
 from .clip import with_rows

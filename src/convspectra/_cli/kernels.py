@@ -11,7 +11,7 @@ from .._bound.project import project
 from .._checkpoint.files import check_target, suffix_of, write_npz
 from .._layer.layer import Layer
 from .._norm.operator_norm import operator_norm
-from .._norm.peak import TIGHT
+from .._norm.rounding import TIGHT
 from .._report.spectra import STAND_IN, LayerSpectrum, layer_spectrum
 from .._text import Lower, Upper
 from .render import CHANGE, COMPARISON, NORM, PROJECTION, VALUES, names, say

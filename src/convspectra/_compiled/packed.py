@@ -1,208 +1,209 @@
-"""Two ways to hold Hermitian matrices in memory, and what our kernels read off them.
+"""Two packed storages of Hermitian matrices, and what our routines do with them.
 
-Real and imaginary parts are apart, and only lower triangles count. Large matrices lie
-one after the other, small ones side by side in the lanes of vectors.
+Real and imaginary parts are separate arrays, and only lower triangles count. `Panels`
+holds one matrix after the other, `Batched` one matrix per lane of a vector; README.md
+has both formats. The methods that both have do the same.
 """
 
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .._base import cached
 
-SIDE_BY_SIDE = 64  # the side of matrices of which a vector's worth stays in the cache
-STEPS, LARGE = 16, 192  # of Lanczos that tell which matrix has the largest norm,
-LARGE_STEPS = 24  # and if they are large
-RESTART, RESTARTS = 32, 8  # steps of Lanczos for a vector, and how often at most
-CONVERGED = 1e-6  # what is left over, over the eigenvalue: of that the square is lost,
-# over the gap to the next one (who needs more in spite of a small gap decomposes)
+# The largest side of which a vector's worth of matrices stays in the cache.
+BATCHED_SIDE = 64
+# Steps of Lanczos that tell which matrix has about the largest norm; more for matrices
+# above LARGE, whose top eigenvalues are closer together.
+STEPS, LARGE, LARGE_STEPS = 16, 192, 24
+# Steps between two restarts of Lanczos for a top vector, and the most restarts.
+RESTART, RESTARTS = 32, 8
+# Relative Lanczos residual at which to stop; the eigenvalue's error is then about
+# residual^2 / gap. Who needs more in spite of a small gap takes a decomposition.
+CONVERGED = 1e-6
 # Bound of the norm of |L| |L|^H, over threshold and root of the side, up to which
 # factors are trusted. Gaussian kernels have 2 to 4 with 96 to 512 channels. Any number
 # would be sound: a smaller one leaves less to rounding, and refuses more factors.
 TRUSTED = 8
 
 
-class Form(Protocol):
-    """A way to hold matrices of one side.
+class Panels:
+    """Matrices one after the other: arrays (count, entries), see `cholesky_panels`.
 
     Attributes
     ----------
     axis : int
-        The axis of the arrays along which there is one matrix after the other.
-    numbers : int
-        Along the other axis.
+        The axis of the arrays that counts the matrices.
+    entries : int
+        Length of the other axis.
+    leading_dimension : int
+        Length of a column of H as `set_products` takes it, zeros at the end included.
     additions : int
-        On the way to an entry of a Cholesky factor L, at most, of real numbers: those
-        that a product meets, with the product itself.
-    most : float
-        A bound of |L| |L|^H in norm, with absolute values, over the level; as computed,
-        or (for a trace) if no number on the diagonal of G is negative.
+        Bound on the additions of real numbers on the way to an entry of a Cholesky
+        factor L: those that a product meets, with the product itself.
+    factor_bound : float
+        `has_trusted_factor` accepts L only if this, times the threshold, bounds the
+        norm of |L| |L|^H (with absolute values of the entries).
     """
-
-    axis: int
-    side: int
-    numbers: int
-    additions: int
-    most: float
-
-    def of_panels(self, x: np.ndarray) -> np.ndarray:
-        """The numbers of matrices that are in panels: (count, numbers)."""
-        ...
-
-    def apart(self, x: np.ndarray, groups: int) -> np.ndarray:
-        """Matrices of this form, from those of groups that are together in one."""
-        ...
-
-    def bounded(self, re: np.ndarray, im: np.ndarray, levels: np.ndarray) -> np.ndarray:
-        """Where level - G has a factor L within the bound; may overwrite G."""
-        ...
-
-    def tops(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
-        """What the largest eigenvalues are about, by Lanczos and from below."""
-        ...
-
-
-class Panels:
-    """Matrices as `cholesky_panels` has them: (count, numbers)."""
 
     axis = 0
 
     def __init__(self, side: int) -> None:
         from .cholesky_panels import PANEL, layout
 
-        self.side, (self.layout, self.numbers, self.rows) = side, layout(side)
-        self.column = int(self.layout[0, 3])  # numbers that the first takes
+        self.side, (self.layout, self.entries, self.rows) = side, layout(side)
+        self.leading_dimension = int(self.layout[0, 3])
         # Products of two real parts are summed over a panel, and then panel by panel.
         self.additions = min(2 * PANEL + side // PANEL, 2 * side)
-        self.most = TRUSTED * side**0.5
+        self.factor_bound = TRUSTED * side**0.5
 
-    def set_products(self, re: np.ndarray, im: np.ndarray, found: np.ndarray) -> None:
-        """Set `found` to products of matrices with their adjoints: (2, count, numbers).
+    def set_products(self, re: np.ndarray, im: np.ndarray, out: np.ndarray) -> None:
+        """Set `out`, (2, count, entries), to the products H H^H.
 
-        These are (count, columns, column): column by column, filled up with zeros.
+        H is (count, columns, leading_dimension): column by column.
         """
         from .cholesky_panels import gram_panels
 
-        gram_panels(re, im, self.layout, self.rows, *found)
+        gram_panels(re, im, self.layout, self.rows, *out)
 
-    def of_panels(self, x: np.ndarray) -> np.ndarray:
+    def from_panels(self, x: np.ndarray) -> np.ndarray:
+        """The entries of matrices that are in panels: (count, entries)."""
         return x
 
-    def apart(self, x: np.ndarray, groups: int) -> np.ndarray:
+    def split_groups(self, x: np.ndarray, groups: int) -> np.ndarray:
+        """Matrices for themselves, where those of all groups were one long matrix."""
         return x.reshape(groups * len(x), -1)
 
-    def definite(
+    def has_factor(
         self, re: np.ndarray, im: np.ndarray, squares: np.ndarray
     ) -> np.ndarray:
-        """Where square - G has a Cholesky factor; overwrites G by it."""
-        return np.isfinite(self._sizes(re, im, squares))
+        """Where square - G has a Cholesky factor, which overwrites G."""
+        return np.isfinite(self._factor_norms(re, im, squares))
 
-    def bounded(self, re: np.ndarray, im: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    def has_trusted_factor(
+        self, re: np.ndarray, im: np.ndarray, squares: np.ndarray
+    ) -> np.ndarray:
+        """Where square - G has a factor within `factor_bound`; may overwrite G."""
         # The norm is at most the largest sum in a row times the largest in a column.
-        return self._sizes(re, im, levels) <= self.most * levels
+        return self._factor_norms(re, im, squares) <= self.factor_bound * squares
 
-    def _sizes(self, re: np.ndarray, im: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    def _factor_norms(
+        self, re: np.ndarray, im: np.ndarray, squares: np.ndarray
+    ) -> np.ndarray:
+        """Bounds of the norms of |L| |L|^H; infinite where there is no factor."""
         from .cholesky_panels import definite_panels
 
-        found = np.empty(len(re), re.dtype)
+        norms = np.empty(len(re), re.dtype)
         squares = squares.astype(re.dtype)
-        definite_panels(re, im, self.layout, self.rows, squares, found)
-        return found
+        definite_panels(re, im, self.layout, self.rows, squares, norms)
+        return norms
 
-    def tops(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
-        start = self._filled_up(first_vector(self.side))
-        return tops_of_tridiagonal(*self._lanczos(re, im, start, steps(self.side))[:2])
+    def largest_eigenvalues(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
+        """Estimates by a few steps of Lanczos, from below."""
+        from .cholesky_panels import top_eigenvalues
+
+        start, steps = self._padded(start_vector(self.side)), lanczos_steps(self.side)
+        diagonal, off_diagonal, _ = self._lanczos(re, im, start, steps)
+        values = np.empty(len(re), re.dtype)
+        top_eigenvalues(diagonal, off_diagonal, values)
+        return values
 
     def top_vector(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
-        """The top eigenvector of one matrix, as well as Lanczos finds it."""
-        x, count = self._filled_up(first_vector(self.side)), min(RESTART, self.side)
+        """The top eigenvector of one matrix, as well as restarted Lanczos finds it."""
+        x, steps = self._padded(start_vector(self.side)), min(RESTART, self.side)
         for _ in range(RESTARTS):
-            (d,), (e,), basis = self._lanczos(re[None], im[None], x, count)
+            (d,), (e,), basis = self._lanczos(re[None], im[None], x, steps)
             values, vectors = np.linalg.eigh(np.diag(d) + np.diag(e[:-1], -1))
-            found = vectors[:, -1] @ basis[:-1]
-            size = float(np.linalg.norm(found))
-            if not size:  # any vector is one
+            ritz = vectors[:, -1] @ basis[:-1]
+            length = float(np.linalg.norm(ritz))
+            if not length:  # the matrix is zero: any vector is a top vector
                 break
-            x = found / size
+            x = ritz / length
             if e[-1] * abs(vectors[-1, -1]) <= CONVERGED * values[-1]:
                 break
         parts = x.reshape(2, -1)[:, : self.side]
         return parts[0] + 1j * parts[1]
 
     def _lanczos(
-        self, re: np.ndarray, im: np.ndarray, start: np.ndarray, count: int
+        self, re: np.ndarray, im: np.ndarray, start: np.ndarray, steps: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Diagonals and off-diagonals (count, steps), and the last matrix's basis."""
         from .cholesky_panels import lanczos_panels
 
-        basis = np.empty((count + 1, 2 * self.rows), re.dtype)
+        basis = np.empty((steps + 1, 2 * self.rows), re.dtype)
         basis[0] = start
-        diagonal, beside = np.empty((2, len(re), count), re.dtype)
-        lanczos_panels(re, im, self.layout, basis, diagonal, beside)
-        return diagonal, beside, basis
+        diagonal, off_diagonal = np.empty((2, len(re), steps), re.dtype)
+        lanczos_panels(re, im, self.layout, basis, diagonal, off_diagonal)
+        return diagonal, off_diagonal, basis
 
-    def _filled_up(self, x: Any) -> np.ndarray:
-        """Real and imaginary parts of a vector, as the kernels have them."""
-        found = np.zeros((2, self.rows))
-        found[:, : self.side] = x.real, x.imag
-        return found.ravel()
+    def _padded(self, x: Any) -> np.ndarray:
+        """Real, then imaginary parts of a vector, each with zeros up to `rows`."""
+        padded = np.zeros((2, self.rows))
+        padded[:, : self.side] = x.real, x.imag
+        return padded.ravel()
 
 
-class Triangles:
-    """Matrices as `cholesky_batched` has them: (numbers, count)."""
+class Batched:
+    """Matrices in the lanes of vectors: arrays (entries, count).
+
+    See `cholesky_batched` for the format, and `Panels` for the attributes.
+    """
 
     axis = 1
 
     def __init__(self, side: int) -> None:
-        self.side, self.numbers = side, side * (side + 1) // 2
+        self.side, self.entries = side, side * (side + 1) // 2
         self.additions = 2 * side
-        self.most = float(side)  # |L| |L|^H is at most its trace, that of level - G
-        panels = Panels(side).layout
-        columns = [
-            place + np.arange(width) * stride - first
-            for first, width, place, stride in panels
+        # No check is needed: the norm of |L| |L|^H is at most its trace, which is that
+        # of threshold - G, and no entry on the diagonal of G is negative.
+        self.factor_bound = float(side)
+        starts = [
+            start + np.arange(width) * stride - first
+            for first, width, start, stride in Panels(side).layout
         ]
         row, column = np.tril_indices(side)
-        self.in_panels = np.concatenate(columns)[column] + row
+        self.in_panels = np.concatenate(starts)[column] + row
 
-    def of_panels(self, x: np.ndarray) -> np.ndarray:
+    def from_panels(self, x: np.ndarray) -> np.ndarray:
         return x[:, self.in_panels]
 
-    def apart(self, x: np.ndarray, groups: int) -> np.ndarray:
-        together = x.reshape(groups, self.numbers, -1)
-        return together.transpose(1, 2, 0).reshape(self.numbers, -1)
+    def split_groups(self, x: np.ndarray, groups: int) -> np.ndarray:
+        by_group = x.reshape(groups, self.entries, -1)
+        return by_group.transpose(1, 2, 0).reshape(self.entries, -1)
 
-    def bounded(self, re: np.ndarray, im: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    def has_trusted_factor(
+        self, re: np.ndarray, im: np.ndarray, squares: np.ndarray
+    ) -> np.ndarray:
         from .cholesky_batched import definite_triangles
 
-        found = np.empty(re.shape[1], re.dtype)
-        definite_triangles(re, im, self.side, levels.astype(re.dtype), found)
-        return found > 0
+        ones = np.empty(re.shape[1], re.dtype)
+        definite_triangles(re, im, self.side, squares.astype(re.dtype), ones)
+        return ones > 0
 
-    def tops(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
+    def largest_eigenvalues(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
         from .cholesky_batched import top_triangles
 
-        x, found = first_vector(self.side), np.empty(re.shape[1], re.dtype)
+        x, values = start_vector(self.side), np.empty(re.shape[1], re.dtype)
         start = np.array([x.real, x.imag], re.dtype)
-        top_triangles(re, im, start, steps(self.side), found)
-        return found
+        top_triangles(re, im, start, lanczos_steps(self.side), values)
+        return values
 
 
-def steps(side: int) -> int:
-    """How many of Lanczos there are."""
+Storage: TypeAlias = Panels | Batched
+
+
+def storage_of(side: int) -> Storage:
+    """The storage in which single-precision matrices of this side are factorized."""
+    return Batched(side) if side <= BATCHED_SIDE else Panels(side)
+
+
+def lanczos_steps(side: int) -> int:
+    """Steps of Lanczos for an estimate of the largest eigenvalue."""
     return LARGE_STEPS if side > LARGE else min(STEPS, 4 + side // 4, side)
 
 
-def tops_of_tridiagonal(diagonal: np.ndarray, beside: np.ndarray) -> np.ndarray:
-    """The top eigenvalues of the tridiagonal matrices of Lanczos, from below."""
-    from .cholesky_panels import top_eigenvalues
-
-    found = np.empty(len(diagonal), diagonal.dtype)
-    top_eigenvalues(diagonal, beside, found)
-    return found
-
-
 @cached(maxsize=None)
-def first_vector(side: int) -> Any:
-    """Where Lanczos begins."""
+def start_vector(side: int) -> Any:
+    """A random unit vector from which Lanczos starts, always the same."""
     x = np.random.default_rng(0).standard_normal((side, 2)) @ np.array([1, 1j])
     return x / np.linalg.norm(x)

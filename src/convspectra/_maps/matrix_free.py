@@ -1,8 +1,6 @@
-"""The layer as it is, without a matrix: applied, transposed, its top singular pair."""
+"""The layer as it is, without a matrix: applied, its adjoint, its derivative."""
 
 import itertools
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +10,6 @@ from .._arrays.array import (
     Array,
     adjoint,
     asarray_like,
-    conj,
-    frobenius_norm,
     namespace,
 )
 from .._layer.stencil import Stencil, columns_read
@@ -93,69 +89,3 @@ def operator_of(weight: Array, stencil: Stencil) -> Operator:
         read = columns_read(stencil, axis)
         extend.append(extension_of(read, columns, weight))
     return Operator(stencil, xp.permute_dims(taps, (3, 0, 1, 2)), tuple(extend))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pair:
-    """A unit input and how much a map stretches it: its norm is no smaller."""
-
-    gain: float
-    x: Array
-    y: Array  # the image of x, not normalized
-
-
-BASIS_BYTES = 2**29  # what the Lanczos basis may take
-BASIS, RESTARTS = 24, 12
-
-
-def top_pair(
-    apply: Callable[[Array], Array],
-    gram: Callable[[Array], Array],
-    start: Array,
-    *,
-    rtol: float,
-    goal: float = math.inf,
-) -> Pair:
-    """The top singular pair of a linear map, by restarted Lanczos from `start`.
-
-    `gram` is the map and after it its adjoint. Stops when a restart gains less than
-    `rtol`, or the gain is as much as `goal`.
-    """
-    basis = max(3, min(BASIS, BASIS_BYTES // (16 * math.prod(start.shape))))
-    x = start / frobenius_norm(start)
-    best = Pair(0.0, x, apply(x))
-    for _ in range(RESTARTS):
-        x = _lanczos(gram, x, basis)
-        y = apply(x)
-        gain = frobenius_norm(y)
-        if gain <= best.gain:
-            break
-        converged = gain <= best.gain * (1 + rtol) or gain >= goal
-        best = Pair(gain, x, y)
-        if converged:
-            break
-    return best
-
-
-def _lanczos(gram: Callable[[Array], Array], x: Array, steps: int) -> Array:
-    """The unit vector that a Krylov space of `steps` dimensions offers for the top."""
-    xp, shape = namespace(x), x.shape
-    basis = asarray_like(x, np.zeros((steps, math.prod(shape))))
-    basis[0, :] = xp.reshape(x, (-1,))
-    projected, size = np.zeros((steps, steps)), 0
-    for j in range(steps):
-        size = j + 1
-        known = basis[:size, :]
-        v = xp.reshape(gram(xp.reshape(basis[j, :], shape)), (-1,))
-        for _ in range(2):  # twice is enough to stay orthogonal
-            along = xp.matmul(known, conj(v))
-            v = v - xp.matmul(conj(along), known)
-            projected[j, j] += complex(along[j]).real
-        rest = frobenius_norm(v)
-        if size == steps or rest <= 1e-14 * abs(projected[0, 0]):
-            break
-        projected[j, j + 1] = projected[j + 1, j] = rest
-        basis[j + 1, :] = v / rest
-    weights = np.linalg.eigh(projected[:size, :size])[1][:, -1]
-    found = xp.matmul(asarray_like(x, weights), basis[:size, :])
-    return xp.reshape(found / frobenius_norm(found), shape)

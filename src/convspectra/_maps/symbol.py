@@ -22,6 +22,7 @@ from .._arrays.array import (
     is_host,
     namespace,
     to_complex,
+    to_numpy,
 )
 from .._base import cached
 from .._layer.stencil import Stencil
@@ -192,124 +193,6 @@ def runs_of(rows: Array) -> tuple[Array, list[slice]]:
     return rows[starts], [slice(*x) for x in zip(starts, [*new, len(rows)])]
 
 
-class PlanarTaps:
-    """Taps of NumPy's, for matrices with real and imaginary parts apart, batch last."""
-
-    def __init__(self, taps: Taps) -> None:
-        flat = taps.weight.T
-        self.taps, self.dtype = taps, flat.real.dtype
-        self.re = [np.ascontiguousarray(flat.real[:, part]) for part in taps.phases]
-        self.im = None
-        if flat.imag.any():
-            self.im = [np.ascontiguousarray(flat.imag[:, part]) for part in taps.phases]
-        self.columns = np.arange(len(taps.shifts))  # whose phase factors are needed
-        self.first, self.by_axis = 1, None
-        if len(taps.shifts) >= SEPARABLE and len(taps.phases) == 1 and self.im is None:
-            self.first = len(np.unique(taps.shifts[:, 0]))
-            split = self.re[0].reshape(len(flat), self.first, -1)
-            self.by_axis = np.ascontiguousarray(split.swapaxes(0, 1))
-            rest = split.shape[2]
-            self.columns = np.append(self.columns[::rest], self.columns[:rest])
-
-    def phases(self, frequencies: np.ndarray, grid_sizes: np.ndarray) -> np.ndarray:
-        """The phase factors that `symbol` needs."""
-        return phase_factors(self.taps.shifts[self.columns], frequencies, grid_sizes)
-
-    def symbol(self, phase: Array, lanes: int) -> tuple[np.ndarray, np.ndarray]:
-        """The matrices of the frequencies with these phase factors, of `columns`.
-
-        Returns
-        -------
-        arrays, shape (out, columns, frequencies * groups)
-            The last axis filled up with zero matrices to a multiple of `lanes`.
-        """
-        count = len(phase)
-        whole = -(-count // lanes) * lanes
-        if self.by_axis is not None:
-            found = self._axis_by_axis(phase, whole)
-            return self._in_shape([found], count, lanes)
-        cos, sin = np.zeros((2, phase.shape[1], whole), self.dtype)
-        cos[:, :count], sin[:, :count] = phase.real.T, phase.imag.T
-        found = []
-        for number, part in enumerate(self.taps.phases):
-            re, im = self.re[number] @ cos[part], self.re[number] @ sin[part]
-            if self.im is not None:
-                re -= self.im[number] @ sin[part]
-                im += self.im[number] @ cos[part]
-            found.append((re, im))
-        return self._in_shape(found, count, lanes)
-
-    def _in_shape(
-        self, found: list[tuple[np.ndarray, np.ndarray]], count: int, lanes: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Parts of each phase, (groups * out * into, whole), as `symbol` has them."""
-        groups, out, in_channels = self.taps.channel_shape
-        if len(found) == groups == 1:
-            re, im = (x.reshape(out, in_channels, -1) for x in found[0])
-        else:
-            re, im = (
-                _groups_last(
-                    np.stack(parts, axis=1), self.taps.channel_shape, count, lanes
-                )
-                for parts in zip(*found)
-            )
-        return re, im
-
-    def _axis_by_axis(self, phase: Array, whole: int) -> tuple[np.ndarray, np.ndarray]:
-        """Transform along the first axis, then for each frequency there along the rest.
-
-        For large kernels that takes a fraction of the steps.
-        """
-        taps = self.by_axis
-        assert taps is not None
-        _, entries, other = taps.shape
-        first, rest = phase[:, : self.first], phase[:, self.first :]
-        starts, runs = runs_of(first)
-        turned = np.concatenate([starts.real, starts.imag]).astype(self.dtype)
-        half_way = turned @ taps.reshape(self.first, -1)
-        half_way = half_way.reshape(2, len(starts), entries, other)
-        re, im = np.zeros((2, entries, whole), self.dtype)
-        for i, run in enumerate(runs):
-            both = np.concatenate(half_way[:, i], axis=1)  # (entries, 2 * other)
-            turned = rest[run].T
-            cos, sin = turned.real.astype(self.dtype), turned.imag.astype(self.dtype)
-            np.matmul(both, np.concatenate([cos, -sin]), out=re[:, run])
-            np.matmul(both, np.concatenate([sin, cos]), out=im[:, run])
-        return re, im
-
-    def fold_back(self, re: np.ndarray, im: np.ndarray, phase: Array) -> np.ndarray:
-        """The real part of the adjoint of `symbol`: (taps, groups * out * into)."""
-        groups, out, in_channels = self.taps.channel_shape
-        count = len(phase)
-        cos, sin = (
-            np.ascontiguousarray(x, self.dtype) for x in (phase.real, phase.imag)
-        )
-        apart = [
-            x[:, :, : count * groups].reshape(out, -1, in_channels, count, groups)
-            for x in (re, im)
-        ]
-        found = []
-        for number, part in enumerate(self.taps.phases):
-            re, im = (
-                x[:, number].transpose(3, 0, 1, 2).reshape(-1, count) for x in apart
-            )
-            found.append((re @ cos[:, part] + im @ sin[:, part]).T)
-        return np.concatenate(found)
-
-
-def _groups_last(
-    x: np.ndarray, channel_shape: tuple[int, int, int], count: int, lanes: int
-) -> np.ndarray:
-    """From (groups * out * into, phases, count) to (out, columns, count * groups)."""
-    groups, out, in_channels = channel_shape
-    width = -(-count * groups // lanes) * lanes
-    apart = x.reshape(groups, out, in_channels, x.shape[1], -1)[..., :count]
-    found = np.zeros((out, x.shape[1] * in_channels, width), x.dtype)
-    moved = apart.transpose(1, 3, 2, 4, 0)
-    found[:, :, : count * groups] = moved.reshape(out, -1, count * groups)
-    return found
-
-
 def fold_back(matrices: Array, taps: Taps, phase: Array) -> Array:
     """The adjoint of `symbol`: what these matrices contribute to each tap.
 
@@ -406,3 +289,11 @@ def phase_like(taps: Taps, frequencies: np.ndarray, grid_sizes: np.ndarray) -> A
     return asarray_like(
         taps.weight, phase_factors(taps.shifts, frequencies, grid_sizes)
     )
+
+
+def matrix_at(
+    taps: Taps, frequency: np.ndarray, group: int, grid_sizes: np.ndarray
+) -> np.ndarray:
+    """The matrix of one group at one frequency, as NumPy's."""
+    matrices = symbol(taps, phase_like(taps, frequency[None], grid_sizes))
+    return to_numpy(matrices[0, group, ...])

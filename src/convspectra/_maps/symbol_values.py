@@ -1,4 +1,4 @@
-"""The singular values of the matrices of many frequencies, by our own kernels."""
+"""Singular values of the symbol's matrices at many frequencies, by our own routines."""
 
 from collections.abc import Callable
 
@@ -6,19 +6,14 @@ import numpy as np
 
 from .._arrays.array import Array
 from .._arrays.threads import cores, spread
-from .symbol import (
-    PlanarTaps,
-    Taps,
-    block_size,
-    chunks,
-    phase_like,
-    symbol,
-)
+from .split_complex import BatchedSymbols
+from .symbol import Taps, block_size, chunks, phase_like, symbol
 
-LANES_SIDE = 128  # the largest matrices of which a vector's worth stays in the cache
-LEAST = 4  # matrices that are worth a vector
-WORTHWHILE = 2**18  # steps of decompositions that are worth a thread,
-WORTHWHILE_IN_LANES = 2**20  # and of those in lanes
+# The largest side of which a vector's worth of matrices stays in the cache, and the
+# fewest matrices that are worth a vector.
+BATCHED_SIDE, BATCHED_COUNT = 128, 4
+# Products that are worth a thread: sides cubed, of matrices one by one and in batches.
+THREAD_PRODUCTS, BATCHED_THREAD_PRODUCTS = 2**18, 2**20
 
 
 def values_at(
@@ -28,56 +23,62 @@ def values_at(
     groups, out, _ = taps.channel_shape
     shape = (len(frequencies), groups, min(out, taps.columns))
     values = np.empty(shape, taps.weight.real.dtype)
-    if len(frequencies) * groups >= LEAST and shape[-1] <= LANES_SIDE:
-        planar = PlanarTaps(taps)
-        set_values(planar, planar.phases(frequencies, grid_sizes), values)
+    if len(frequencies) * groups >= BATCHED_COUNT and shape[-1] <= BATCHED_SIDE:
+        symbols = BatchedSymbols(taps)
+        set_values(symbols, symbols.phases(frequencies, grid_sizes), values)
     else:
         for part in chunks(taps, len(frequencies)):
             phase = phase_like(taps, frequencies[part], grid_sizes)
-            values[part] = _one_by_one(symbol(taps, phase))
+            values[part] = _values_one_by_one(symbol(taps, phase))
     return values
 
 
-def set_values(planar: PlanarTaps, phases: Array, found: np.ndarray) -> None:
-    """Set `found` to the values of small matrices, in the lanes of vectors."""
+def set_values(symbols: BatchedSymbols, phases: Array, values: np.ndarray) -> None:
+    """Set `values`, (frequencies, groups, side), to those of small matrices."""
     from .._compiled.svdvals import values_of_many
 
-    _, groups, side = found.shape
+    _, groups, side = values.shape
 
-    def some(part: slice, re: np.ndarray, im: np.ndarray) -> None:
+    def decompose(part: slice, re: np.ndarray, im: np.ndarray) -> None:
         if re.shape[0] < re.shape[1]:
             re, im = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (re, im))
-        values = np.empty((side, re.shape[2]), re.dtype)
-        values_of_many(re, im, values, 0, re.shape[2])
-        found[part] = values.T.reshape(-1, groups, side)
+        batch = np.empty((side, re.shape[2]), re.dtype)
+        values_of_many(re, im, batch, 0, re.shape[2])
+        values[part] = batch.T.reshape(-1, groups, side)
 
-    spread_symbols(some, planar, phases)
+    spread_symbols(decompose, symbols, phases)
 
 
 def spread_symbols(
     work: Callable[[slice, np.ndarray, np.ndarray], None],
-    planar: PlanarTaps,
+    symbols: BatchedSymbols,
     phases: Array,
 ) -> None:
     """Call work(part of the frequencies, real parts, imaginary parts), in threads.
 
-    The matrices are (out, columns, frequencies * groups), as `PlanarTaps` has them.
+    The matrices are those of `BatchedSymbols.at`; `work` may overwrite them.
     """
-    groups, out, _ = planar.taps.channel_shape
-    columns = planar.taps.columns
+    groups, out, _ = symbols.taps.channel_shape
+    columns = symbols.taps.columns
     size, side = block_size(out * columns * groups), min(out, columns)
-    share = max(len(phases) // cores(), WORTHWHILE_IN_LANES // (groups * side**3))
-    size = min(size, 16 * (share // 16 + 1))  # for no thread to be left without work
+    share = max(len(phases) // cores(), BATCHED_THREAD_PRODUCTS // (groups * side**3))
+    size = min(size, 16 * (share // 16 + 1))  # so that no thread is left without work
+    # One for each thread, all allocated here: what a thread frees goes back to the
+    # system, and to fault in fresh memory takes as long as the products.
+    shortest = min(size, len(phases))
+    workspaces = [symbols.workspace(shortest) for _ in range(cores())]
 
-    def some(start: int, stop: int) -> None:
+    def portion(start: int, stop: int) -> None:
+        workspace = workspaces.pop()
         for first in range(start, stop, size):
             part = slice(first, min(first + size, stop))
-            work(part, *planar.symbol(phases[part], 1))
+            work(part, *symbols.at(phases[part], workspace))
+        workspaces.append(workspace)
 
-    spread(some, len(phases), least=size)
+    spread(portion, len(phases), least=size)
 
 
-def _one_by_one(matrices: Array) -> np.ndarray:
+def _values_one_by_one(matrices: Array) -> np.ndarray:
     """The values of large matrices, (frequencies, groups, rows, columns)."""
     from .._compiled.svdvals import values_of_large
 
@@ -85,11 +86,10 @@ def _one_by_one(matrices: Array) -> np.ndarray:
     if flat.shape[1] < flat.shape[2]:
         flat = flat.swapaxes(1, 2)
     re, im = np.ascontiguousarray(flat.real), np.ascontiguousarray(flat.imag)
-    found = np.empty((len(flat), flat.shape[2]), re.dtype)
-    least = 1 + WORTHWHILE // found.shape[1] ** 3
+    values = np.empty((len(flat), flat.shape[2]), re.dtype)
     spread(
-        lambda start, stop: values_of_large(re, im, found, start, stop),
+        lambda start, stop: values_of_large(re, im, values, start, stop),
         len(flat),
-        least=least,
+        least=1 + THREAD_PRODUCTS // values.shape[1] ** 3,
     )
-    return found.reshape(*matrices.shape[:2], -1)
+    return values.reshape(*matrices.shape[:2], -1)

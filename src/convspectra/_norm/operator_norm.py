@@ -29,18 +29,18 @@ from .._base import fraction
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
 from .._maps.matrix import group_matrices, matrix_shape
-from .._maps.matrix_free import Operator, Pair, operator_of, top_pair
+from .._maps.matrix_free import Operator, operator_of
 from .._maps.symbol import taps_of
 from .._route import NormRoute, method_of, norm_route
 from .._text import Lower, Upper, number
-from .peak import NO_PROGRESS, TIGHT
-from .rounding import UP, of_layer, of_matrix
+from .lanczos import Pair, gain_of, top_pair
+from .peak import NO_PROGRESS
+from .rounding import TIGHT, UP, of_layer, of_matrix
 from .search import norm_on_torus
 from .top_vectors import (
     attained_near,
     pair_derivative,
     peak_derivative,
-    stretched,
 )
 
 SUBNORMAL = float(np.finfo(np.float64).smallest_normal)
@@ -268,7 +268,7 @@ def _by_lanczos(operator: Operator, matrices: Array, rtol: float) -> Pair:
     start = asarray_like(matrices, np.random.default_rng(0).standard_normal(shape))
     found = top_pair(apply, gram, start, rtol=rtol).x
     image = xp.reshape(found, (stencil.groups, stencil.in_channels, *stencil.columns))
-    return stretched(operator, image)
+    return gain_of(operator.apply, image)
 
 
 def _top_of_matrix(operator: Operator, gram: Array) -> Pair:
@@ -285,4 +285,4 @@ def _top_of_matrix(operator: Operator, gram: Array) -> Pair:
     )
     here = asarray_like(gram, np.arange(stencil.groups).reshape(-1, 1) == group)
     top = xp.reshape(here * vectors[group, :, -1][None, :], (stencil.groups, *shape))
-    return stretched(operator, operator.apply_adjoint(top) if wide else top)
+    return gain_of(operator.apply, operator.apply_adjoint(top) if wide else top)

@@ -1,18 +1,11 @@
-"""Where a symbol is largest, and its matrix there."""
+"""Where a symbol is largest; and what is raised where two computations disagree."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .._arrays.array import Array, to_numpy
-from .._maps.symbol import Taps, phase_like, symbol
+from .._arrays.array import Array
 
-# The tolerance where a smaller one costs nothing: few matrices, each factorized anyhow.
-# Rounding allows for some 1e-10 with a thousand channels, so that less is not promised.
-TIGHT = 1e-9
-# Who asks for no more than this wants a quick answer: the tolerance stays as it is, so
-# that a few steps of Lanczos and one Cholesky factorization suffice.
-ROUGH = 1e-3
 NO_PROGRESS = (
     "The eigenvalue and the Cholesky factor of a matrix must agree, and do not: LAPACK "
     "has failed. Please report the kernel that does this."
@@ -25,24 +18,11 @@ NO_AGREEMENT = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Peak:
-    """Where a symbol is largest, and between which ends its norm there lies."""
+    """The frequency and group where a symbol is largest, and bounds on its norm."""
 
     lower: float
     upper: float
-    turns: np.ndarray  # (axes,) the frequency, in turns per row
+    cycles: np.ndarray  # (axes,) the frequency, in cycles per row of the grid
     group: int
     left: Array  # (out,), a unit vector: H right = norm * left
     right: Array  # (columns,), a unit vector
-
-
-def tight(rtol: float) -> float:
-    """How close ends are to be brought where that costs next to nothing."""
-    return rtol if rtol >= ROUGH else min(rtol, TIGHT)
-
-
-def matrix_at(
-    taps: Taps, frequency: np.ndarray, group: int, grid_sizes: np.ndarray
-) -> np.ndarray:
-    """The matrix of one group at one frequency."""
-    found = symbol(taps, phase_like(taps, frequency[None], grid_sizes))
-    return to_numpy(found[0, group, ...])

@@ -47,6 +47,19 @@ DOWN_SINGLE = 1 - 4 * UNIT_SINGLE
 # rest is for the rounding of both bounds.
 SLACK = 0.75
 
+# The tolerance where a smaller one costs nothing: few matrices, each factorized anyhow.
+# Rounding allows for some 1e-10 with a thousand channels, so that less is not promised.
+TIGHT = 1e-9
+
+# From this tolerance on a user wants a quick answer, for which a few steps of Lanczos
+# and one factorization suffice: it is not tightened.
+ROUGH = 1e-3
+
+
+def effective_rtol(rtol: float) -> float:
+    """The tolerance to work with where a tighter one costs next to nothing."""
+    return rtol if rtol >= ROUGH else min(rtol, TIGHT)
+
 
 def gamma(terms: float, unit: float) -> float:
     """m u / (1 - m u); infinite where so many roundings may lose everything."""

@@ -1,4 +1,4 @@
-"""The norm of a layer on a torus, certified at both ends without a full SVD.
+"""The norm of a layer on a torus, bounded from both sides without a full SVD.
 
 The largest norm of the matrices H(f) of all frequencies is searched over boxes of
 frequencies. What settles a whole box at once: for a fixed unit vector x, |H(f) x|^2 is
@@ -15,9 +15,9 @@ So M is not in a box where |H(c)| is below M cos(e + delta) / cos(e). (Axes with
 points are not searched: for each of their points the same holds for the others.)
 
 Whether |H(c)| is below t is decided by one factorization: t^2 - H(c) H(c)^H has a
-Cholesky factor if and only if it is. Where to set t, the largest of few small matrices
-is found by their values, which are there in less time than estimates of their norms; a
-factor for each of them decides.
+Cholesky factor if and only if it is. The threshold t is a little above the largest norm
+found so far. It comes from Lanczos, or from singular values where matrices are so small
+that these take less time.
 
 Taps come in double precision and near 1 in size, as `normalized` makes them.
 """
@@ -27,24 +27,31 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._arrays.array import Array, adjoint, asarray_like
-from .._arrays.linalg import eigh
-from .._compiled.packed import Panels
-from .._maps.symbol import Taps, common_steps, frequencies_of
+from .._arrays.array import asarray_like, is_host
+from .._maps.symbol import Taps, common_steps, frequencies_of, matrix_at
 from .._route import NormRoute
-from .gram_certificate import Grams, GramSource
-from .one_matrix import of_one_matrix
-from .peak import NO_AGREEMENT, NO_PROGRESS, Peak, matrix_at, tight
-from .rounding import UNIT_DOUBLE, of_symbol
-from .screening import FirstLook
-from .small_matrices import SmallMatrices
+from .boxes import (
+    CONTINUOUS,
+    Boxes,
+    first_boxes,
+    half_step_delta,
+    single_points,
+)
+from .gram_certificate import DoublePass, LibraryPass, top_singular_vectors
+from .one_matrix import norm_of_one_matrix
+from .peak import NO_AGREEMENT, NO_PROGRESS, Peak
+from .rounding import UNIT_DOUBLE, effective_rtol, of_symbol
+from .screening import ScreeningPass
+from .small_matrices import SmallMatrices, norm_by_values
 
-COARSE = 4  # steps per degree at most of an axis whose points are looked at one by one
-FIRST_DELTA = 0.4  # of the boxes that a search begins with
-TURN = 2**40  # parts of a turn on the continuous torus
-CLOSE = 0.1  # the delta of boxes that are nearly points
-CLEARLY = 1e-5  # by which an estimate in single precision is above
-FIRST = 16  # frequencies, and more if there are many, that set a level for the others
+# Delta below which a box is nearly its center: if that is above the threshold, so would
+# be all smaller boxes around it, and the threshold has to rise.
+NARROW_DELTA = 0.1
+# Relative error of an estimate in single precision, with some to spare: only an
+# estimate above a threshold by more is acted upon.
+ESTIMATE_MARGIN = 1e-5
+# At least so many frequencies set a first threshold for all others.
+SAMPLE = 16
 
 
 def norm_on_torus(
@@ -57,155 +64,126 @@ def norm_on_torus(
 ) -> Peak:
     """The largest norm over the frequencies of a grid with these rows.
 
-    Without rows the supremum over all the frequencies there are.
+    Without rows the supremum over all the frequencies there are. Where all shifts on an
+    axis are multiples of a common step, as under dilation, the taps with their shifts
+    divided by it have the same matrices, at other frequencies.
     """
     if route.algorithm == "one matrix":
-        return of_one_matrix(taps, rtol)
-    slow, common = _slower(taps)
-    shared = np.gcd(common, rows) if rows else np.ones_like(common)
-    grid = rows // shared if rows else np.full_like(common, TURN)
-    peak = _norm_on_torus(slow, grid, route, real=real, rtol=rtol)
-    if (common == 1).all():
+        return norm_of_one_matrix(taps, rtol)
+    step = common_steps(taps.shifts)
+    if (step > 1).any():
+        pattern = replace(taps.pattern, shifts=taps.shifts // step)
+        taps = replace(taps, pattern=pattern)
+    shared = np.gcd(step, rows) if rows else np.ones_like(step)
+    grid = rows // shared if rows else np.full_like(step, CONTINUOUS)
+    peak = _norm_on_grid(taps, grid, route, real=real, rtol=rtol)
+    if (step == 1).all():
         return peak
     if rows is None:
-        return replace(peak, turns=peak.turns / common)
-    # Frequency f of the layer is number f * common / shared of the slower one.
-    turns = [
-        round(turn * (n // g)) * pow(int(c // g), -1, int(n // g)) % (n // g) / n
-        for turn, n, c, g in zip(peak.turns, rows, common, shared)
+        return replace(peak, cycles=peak.cycles / step)
+    # Frequency f of the layer is frequency f * step / shared of the reduced one.
+    cycles = [
+        round(cycle * (n // g)) * pow(int(s // g), -1, int(n // g)) % (n // g) / n
+        for cycle, n, s, g in zip(peak.cycles, rows, step, shared)
     ]
-    return replace(peak, turns=np.array(turns))
+    return replace(peak, cycles=np.array(cycles))
 
 
-def _norm_on_torus(
-    taps: Taps, rows: np.ndarray, route: NormRoute, *, real: bool, rtol: float
+def _norm_on_grid(
+    taps: Taps, grid: np.ndarray, route: NormRoute, *, real: bool, rtol: float
 ) -> Peak:
-    grid_sizes = np.where(taps.degree > 0, rows, 1)
+    """As `norm_on_torus`, for taps whose shifts have no common step."""
+    grid_sizes = np.where(taps.degree > 0, grid, 1)
     if route.algorithm in ("search", "search by values"):
-        boxes = _first_boxes(taps, grid_sizes, real=real)
-        half_step = (
-            np.pi / 2 * taps.degree / grid_sizes
-        )  # nothing where all are searched
-        half_step = float(
-            np.sum(half_step, where=_fine(taps, grid_sizes) & (grid_sizes < TURN))
-        )
-        return _Search(taps, grid_sizes, boxes, route, rtol, half_step).run()
+        boxes = first_boxes(taps.degree, grid_sizes, real=real)
+        half_step = half_step_delta(taps.degree, grid_sizes)
+        return _Search(taps, boxes, route, rtol, half_step).run()
     points = frequencies_of(taps.pattern, tuple(map(int, grid_sizes)), real=real).points
     if route.algorithm == "values":
-        return _by_values(taps, points, grid_sizes)
-    boxes = np.concatenate([points, np.ones_like(points)], axis=1)
-    return _Search(taps, grid_sizes, boxes, route, tight(rtol)).run()
-
-
-def _slower(taps: Taps) -> tuple[Taps, np.ndarray]:
-    """The same taps closer together, and by how much.
-
-    Where all shifts are multiples of one number, a wave that much slower will do.
-    """
-    common = common_steps(taps.shifts)
-    if (common == 1).all():
-        return taps, common
-    pattern = replace(taps.pattern, shifts=taps.shifts // common)
-    return replace(taps, pattern=pattern), common
-
-
-def _by_values(taps: Taps, points: np.ndarray, grid_sizes: np.ndarray) -> Peak:
-    """The largest value there is, if a factor for each matrix says the same."""
-    small = SmallMatrices(taps, points, grid_sizes)
-    norms = small.norms()
-    number, group = np.unravel_index(np.argmax(norms), norms.shape)
-    matrix = matrix_at(taps, points[number], int(group), grid_sizes)
-    left, right, norm = _top_vectors(matrix, exact=True)
-    allowance = of_symbol(taps, UNIT_DOUBLE)
-    level = allowance.threshold(norm, rtol=0.0)
-    every = np.arange(len(points))
-    if level and not small.are_below(every, np.full(len(every), level**2)).all():
-        raise ArithmeticError(NO_AGREEMENT)
-    return Peak(
-        lower=allowance.lower(norm),
-        upper=allowance.upper(level),
-        turns=points[number] / grid_sizes,
-        group=int(group),
-        left=left,
-        right=right,
-    )
+        return norm_by_values(taps, points, grid_sizes)
+    boxes = single_points(points, taps.degree, grid_sizes)
+    return _Search(taps, boxes, route, effective_rtol(rtol)).run()
 
 
 class _Search:
-    """A branch and bound over boxes of frequencies: rows of lows, then sizes.
+    """A branch and bound over boxes of frequencies.
 
     Searching "by values" takes the norms at all centers from a decomposition. These set
-    the level, and say what is below it; Cholesky factors decide whether that is so.
+    the threshold, and say what is below it; Cholesky factors decide whether that is so.
     """
 
     def __init__(
         self,
         taps: Taps,
-        grid_sizes: np.ndarray,
-        boxes: np.ndarray,
+        boxes: Boxes,
         route: NormRoute,
         rtol: float,
         half_step: float = 0.0,
     ) -> None:
-        self.taps, self.grid_sizes, self.boxes = taps, grid_sizes, boxes
-        self.half_step = half_step
+        self.taps, self.boxes, self.half_step = taps, boxes, half_step
         self.groups, out, _ = taps.channel_shape
+        self.grid_sizes = grid_sizes = boxes.grid_sizes
         self.by_values = route.algorithm == "search by values"
-        self.grams = GramSource(taps)
-        self.first_look = FirstLook(self.grams) if route.is_screened else None
+        self.grams = (
+            DoublePass(taps, grid_sizes)
+            if is_host(taps.weight)
+            else LibraryPass(taps, grid_sizes)
+        )
+        self.screening = None
+        if route.is_screened and isinstance(self.grams, DoublePass):
+            self.screening = ScreeningPass(self.grams)
+        self.first_pass = self.screening or self.grams
         self.rtol, self.allowance = rtol, of_symbol(taps, UNIT_DOUBLE)
-        self.lower, self.level = 0.0, self.allowance.threshold(0.0, rtol)
-        nothing = [
-            asarray_like(self.taps.weight, np.zeros(n)) for n in (out, taps.columns)
-        ]
-        self.witness = (np.zeros_like(grid_sizes), 0, *nothing)
+        self.lower, self.threshold = 0.0, self.allowance.threshold(0.0, rtol)
+        # The frequency, group and vectors of the largest norm found.
+        left, right = (
+            asarray_like(taps.weight, np.zeros(n)) for n in (out, taps.columns)
+        )
+        self.found = (np.zeros_like(grid_sizes), 0, left, right)
 
     def run(self) -> Peak:
         boxes = self.boxes
-        while len(boxes) and self.level:
-            grid_sizes = self.grams.chunks(len(boxes))
-            rejected = np.concatenate(
-                [self._reject(boxes[part]) for part in grid_sizes]
-            )
-            if not len(rejected):
-                break
-            boxes = _in_order(_split(rejected, self.taps, self.grid_sizes))
-        center, group, left, right = self.witness
+        while len(boxes) and self.threshold:
+            above = [
+                self._are_above(boxes[part])
+                for part in self.first_pass.portions(boxes.centers)
+            ]
+            boxes = boxes[np.concatenate(above)].split()
+        center, group, left, right = self.found
         return Peak(
             lower=self.allowance.lower(self.lower),
-            upper=self.allowance.upper(self.level),
-            turns=center / self.grid_sizes,
+            upper=self.allowance.upper(self.threshold),
+            cycles=center / self.grid_sizes,
             group=group,
             left=left,
             right=right,
         )
 
-    def _reject(self, boxes: np.ndarray) -> np.ndarray:
-        """Raise the level to the centers; return the boxes that may be above it."""
-        low, size = np.split(boxes, 2, axis=1)
-        centers = (low + size // 2) % self.grid_sizes
-        delta = _deltas(boxes, self.taps, self.grid_sizes)
+    def _are_above(self, boxes: Boxes) -> np.ndarray:
+        """Which boxes may hold more than the threshold, after it has risen."""
+        centers, delta = boxes.centers, boxes.deltas
+        are_above = np.zeros(len(boxes), dtype=bool)
         if self.by_values:
-            below = self._below_by_values(centers, delta)
-            return np.delete(boxes, below, axis=0)
-        delta = np.repeat(delta, self.groups)  # each group is looked at for itself
-        grams = Grams(self.grams, self.first_look, centers, self.grid_sizes)
-        above = self._above(grams, centers, np.arange(len(delta)), delta)
+            return self._are_above_by_values(centers, delta)
+        delta = np.repeat(delta, self.groups)  # one for each matrix
+        above = self._above(centers, np.arange(len(delta)), delta)
         points, wide = above[delta[above] == 0], above[delta[above] > 0]
-        while len(points):  # the level has to reach them
-            self._rise(centers, _loudest(points, grams.estimates(points)))
-            points = self._above(grams, centers, points, delta)
-        # Where a center is above the level no box around it would ever be below.
-        close = wide[delta[wide] < CLOSE]
-        high = self._above(grams, centers, close, np.zeros_like(delta))
+        while len(points):  # single frequencies: the threshold has to reach them
+            self._rise(centers, points, self.first_pass.estimates(centers, points))
+            points = self._above(centers, points, delta)
+        narrow = wide[delta[wide] < NARROW_DELTA]
+        high = self._above(centers, narrow, np.zeros_like(delta))
         if len(high):
-            self._rise(centers, _loudest(high, grams.estimates(high, exactly=True)))
-        return boxes[np.unique(wide // self.groups)]
+            self._rise(centers, high, self.grams.estimates(centers, high))
+        are_above[wide // self.groups] = True
+        return are_above
 
-    def _below_by_values(self, centers: np.ndarray, delta: np.ndarray) -> np.ndarray:
-        """Which boxes are below the level, after it has risen to the largest value.
+    def _are_above_by_values(
+        self, centers: np.ndarray, delta: np.ndarray
+    ) -> np.ndarray:
+        """As `_are_above`, after the threshold has risen to the largest value.
 
-        None is for what its values say: that is certified, one by one.
+        Values only claim what is below it; a factor certifies that for each box.
         """
         small = SmallMatrices(self.taps, centers, self.grid_sizes)
         norms = small.norms()
@@ -214,163 +192,90 @@ class _Search:
         claimed = np.flatnonzero((delta == 0) | ~(norms.max(axis=1) > np.sqrt(squares)))
         certain = small.are_below(claimed, squares[claimed])
         refused = claimed[~certain]
-        # What is refused in spite of its values is below the level all the same, if the
-        # difference between the two is a rounding error.
-        level = np.full(len(refused), self.level**2)
-        if len(refused) and not small.are_below(refused, level).all():
+        # A rounding error may refuse what its values claim to be below, but not when it
+        # is held against the threshold itself.
+        square = np.full(len(refused), self.threshold**2)
+        if len(refused) and not small.are_below(refused, square).all():
             raise ArithmeticError(NO_AGREEMENT)
-        return claimed[certain]
+        are_above = np.ones(len(centers), dtype=bool)
+        are_above[claimed[certain]] = False
+        return are_above
 
     def _above(
-        self, grams: Grams, centers: np.ndarray, which: np.ndarray, delta: np.ndarray
+        self, centers: np.ndarray, which: np.ndarray, delta: np.ndarray
     ) -> np.ndarray:
-        """Those of `which` that may be above the level, which rises on the way."""
+        """The matrices of `which` that may be above the threshold, which may rise."""
         if not len(which):
             return which
         if not self.lower:
-            # Most others are below the level that a few set: of n in any order, n / few
-            # are above the largest of the few.
-            few = which[:: -(-len(which) // (FIRST + 2 * math.isqrt(len(which))))]
-            self._try_to_rise(centers, few, grams.estimates(few))
-        if self.first_look is None:
-            return which[~grams.below(which, self._squares(delta[which]))]
+            # Most others are below the threshold that a sample sets: of n matrices in
+            # any order, about n / k are above the largest of k.
+            size = SAMPLE + 2 * math.isqrt(len(which))
+            sample = which[:: -(-len(which) // size)]
+            estimates = self.first_pass.estimates(centers, sample)
+            self._try_to_rise(centers, sample, estimates)
+        if self.screening is None:
+            below = self.grams.below(centers, which, self._squares(delta[which]))
+            return which[~below]
         while True:
             squares = self._squares(delta[which])
-            which = which[~grams.below_at_first_look(which, squares)]
+            which = which[~self.screening.below(centers, which, squares)]
             if not len(which):
                 return which
-            gains = grams.estimates(which)
-            if not self._try_to_rise(centers, which, gains):
+            estimates = self.screening.estimates(centers, which)
+            if not self._try_to_rise(centers, which, estimates):
                 break
         squares = self._squares(delta[which])
-        # Boxes that are clearly not below what is asked of them need no exact look.
-        clear = (delta[which] > 0) & (gains > (1 + CLEARLY) * np.sqrt(squares))
+        # A box whose center is clearly above what is asked of it has to be split:
+        # there is nothing to certify.
+        clear = estimates > (1 + ESTIMATE_MARGIN) * np.sqrt(squares)
+        clear &= delta[which] > 0
         below = np.zeros(len(which), dtype=bool)
-        below[~clear] = grams.below(which[~clear], squares[~clear])
+        below[~clear] = self.grams.below(centers, which[~clear], squares[~clear])
         return which[~below]
 
     def _try_to_rise(
-        self, centers: np.ndarray, which: np.ndarray, gains: np.ndarray
+        self, centers: np.ndarray, which: np.ndarray, estimates: np.ndarray
     ) -> bool:
-        """Rise to the loudest of `which`, if it clearly seems to be above the level.
+        """Rise to the largest of `which`, if it clearly seems above the threshold.
 
-        That may be wrong, if frequencies that are not on the grid are much louder.
+        An estimate in single precision may be wrong if norms between grid points are
+        much larger: then the matrix itself says no.
         """
-        if gains.max() <= self.level * (1 + CLEARLY):
+        if estimates.max() <= self.threshold * (1 + ESTIMATE_MARGIN):
             return False
         before = self.lower
-        self._rise_to(centers, _loudest(which, gains), exact=False)
+        self._rise_to(centers, int(which[np.argmax(estimates)]), exact=False)
         return self.lower > before
 
-    def _rise(self, centers: np.ndarray, loudest: int) -> None:
-        """Rise to one matrix, whose norm is certainly above the level."""
-        before = self.lower
-        self._rise_to(centers, loudest, exact=False)
+    def _rise(
+        self, centers: np.ndarray, which: np.ndarray, estimates: np.ndarray
+    ) -> None:
+        """Rise to the largest of `which`, which all are above the threshold."""
+        before, largest = self.lower, int(which[np.argmax(estimates)])
+        self._rise_to(centers, largest, exact=False)
         if not self.lower > before:
-            self._rise_to(centers, loudest, exact=True)
+            self._rise_to(centers, largest, exact=True)
         if not self.lower > before:
             raise ArithmeticError(NO_PROGRESS)
 
-    def _rise_to(self, centers: np.ndarray, loudest: int, *, exact: bool) -> None:
-        """Raise both ends to the norm of one matrix, if that is more."""
-        number, group = divmod(loudest, self.groups)
-        matrix = matrix_at(self.taps, centers[number], group, self.grid_sizes)
-        left, right, norm = _top_vectors(matrix, exact=exact)
+    def _rise_to(self, centers: np.ndarray, matrix: int, *, exact: bool) -> None:
+        """Raise lower bound and threshold to the norm of a matrix, if it is larger."""
+        number, group = divmod(matrix, self.groups)
+        h = matrix_at(self.taps, centers[number], group, self.grid_sizes)
+        left, right, norm = top_singular_vectors(h, exact=exact)
         if norm > self.lower:
-            self.lower = norm
-            self.level = max(self.level, self.allowance.threshold(norm, self.rtol))
+            self.lower, threshold = norm, self.allowance.threshold(norm, self.rtol)
+            self.threshold = max(self.threshold, threshold)
             vectors = [asarray_like(self.taps.weight, x) for x in (left, right)]
-            self.witness = (centers[number], group, *vectors)
+            self.found = (centers[number], group, *vectors)
 
     def _squares(self, delta: np.ndarray) -> np.ndarray:
-        """How small the norm at the center must be, for all of the box to be below.
+        """Squares that |H|^2 at the centers must be below, for all of each box to be.
 
-        Squared; 0 where that does not help.
+        0 for a box that is too wide to be settled at once.
         """
-        angle = self.half_step + delta
-        least = self.allowance.box_threshold(
-            self.level, angle, self.half_step, len(self.grid_sizes)
+        at_center = self.allowance.box_threshold(
+            self.threshold, self.half_step + delta, self.half_step, len(self.grid_sizes)
         )
-        return np.where(delta > 0, least, self.level) ** 2
-
-
-def _loudest(which: np.ndarray, gains: np.ndarray) -> int:
-    return int(which[np.argmax(gains)])
-
-
-def _fine(taps: Taps, grid_sizes: np.ndarray) -> np.ndarray:
-    """On which axes a wave has many steps of the grid; on others each is a box."""
-    return COARSE * taps.degree < grid_sizes
-
-
-def _first_boxes(taps: Taps, grid_sizes: np.ndarray, *, real: bool) -> np.ndarray:
-    """Boxes that hold all frequencies, or half of them if the layer is real."""
-    size = grid_sizes.copy()
-    if real:  # the other half of one axis has the conjugate matrices
-        axis = int(np.argmax(size))
-        size[axis] = size[axis] // 2 + 1
-    steps = np.where(_fine(taps, grid_sizes), size, 1)
-    low = np.indices(tuple(size // steps)).reshape(len(size), -1).T * steps
-    boxes = np.concatenate([low, np.broadcast_to(steps, low.shape)], axis=1)
-    while (wide := _deltas(boxes, taps, grid_sizes) > FIRST_DELTA).any():
-        boxes = np.concatenate([boxes[~wide], _split(boxes[wide], taps, grid_sizes)])
-    return _in_order(boxes)
-
-
-def _in_order(boxes: np.ndarray) -> np.ndarray:
-    """Boxes row by row: the symbols of neighbors on the first axis share much work."""
-    middle = boxes[:, 0] + boxes[:, boxes.shape[1] // 2] // 2
-    return boxes[np.argsort(middle, kind="stable")]
-
-
-def _deltas(boxes: np.ndarray, taps: Taps, grid_sizes: np.ndarray) -> np.ndarray:
-    return np.pi * _widths(boxes, taps, grid_sizes).sum(axis=1)
-
-
-def _widths(boxes: np.ndarray, taps: Taps, grid_sizes: np.ndarray) -> np.ndarray:
-    """What each axis contributes to delta, over pi."""
-    radius = boxes[:, len(grid_sizes) :] // 2
-    return taps.degree * radius / grid_sizes
-
-
-def _split(boxes: np.ndarray, taps: Taps, grid_sizes: np.ndarray) -> np.ndarray:
-    """Halve each box on the axis on which it is widest."""
-    row, low = (
-        np.arange(len(boxes)),
-        np.argmax(_widths(boxes, taps, grid_sizes), axis=1),
-    )
-    size = low + len(grid_sizes)
-    half = boxes[row, size] // 2
-    first, second = boxes.copy(), boxes.copy()
-    first[row, size] = half
-    second[row, low] += half
-    second[row, size] -= half
-    return np.concatenate([first, second])
-
-
-def _top_vectors(
-    matrix: np.ndarray, *, exact: bool
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Unit left and right top singular vectors of a matrix, and its gain on them.
-
-    If not exact they may be those of another large value than the largest.
-    """
-    wide = matrix.shape[0] <= matrix.shape[1]
-    short = matrix if wide else adjoint(matrix)
-    vector = eigh(short @ adjoint(short))[1][:, -1] if exact else _by_lanczos(short)
-    other = adjoint(short) @ vector
-    size, gain = float(np.linalg.norm(vector)), float(np.linalg.norm(other))
-    vector, other = vector / size, other / (gain or 1.0)
-    left, right = (vector, other) if wide else (other, vector)
-    return left, right, gain / size
-
-
-def _by_lanczos(short: Array) -> np.ndarray:
-    """The top eigenvector of short short^H."""
-    side, columns = short.shape
-    form = Panels(side)
-    grid_sizes = np.zeros((2, 1, columns, form.column))
-    grid_sizes[:, 0, :, :side] = short.real.T, short.imag.T
-    gram = np.empty((2, 1, form.numbers))
-    form.set_products(grid_sizes[0], grid_sizes[1], gram)
-    return form.top_vector(*gram[:, 0])
+        return np.where(delta > 0, at_center, self.threshold) ** 2

@@ -9,7 +9,6 @@ from .._arrays.array import (
     Array,
     asarray_like,
     conj,
-    frobenius_norm,
     is_complex,
     is_host,
     namespace,
@@ -21,9 +20,10 @@ from .._arrays.host import detach_to_numpy, scalar_like, with_one_thread
 from .._base import fraction
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
-from .._maps.matrix_free import Operator, Pair, operator_of, top_pair
+from .._maps.matrix_free import Operator, operator_of
 from .._maps.symbol import Taps, fold_back, phase_factors, taps_of, to_kernel
 from .._route import torus_route
+from .lanczos import Pair, gain_of, top_pair
 from .peak import Peak
 from .search import norm_on_torus
 
@@ -74,7 +74,7 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
             return attained_near(double, stencil, taps, peak, rtol=rtol, most=most)
         operator = one_group(double, stencil, peak.group)
         wave = asarray_like(double, peak_wave(operator, taps, peak))
-        return stretched(operator, wave), peak.group
+        return gain_of(operator.apply, wave), peak.group
 
     pair, group = with_one_thread(found, double)
     x, y = pair.x, pair.y * scale
@@ -111,7 +111,7 @@ def peak_wave(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
     same = (residue[:, None, :] == taps.pattern.residues).all(
         axis=-1
     )  # (sites, phases)
-    phase = np.exp(-2j * np.pi * (row @ peak.turns % 1.0))
+    phase = np.exp(-2j * np.pi * (row @ peak.cycles % 1.0))
     channels = to_numpy(peak.right).reshape(len(taps.pattern.residues), -1)
     wave = (same * phase[:, None]) @ channels  # (sites, into)
     wave = wave.T.reshape(1, -1, *stencil.columns)
@@ -119,13 +119,6 @@ def peak_wave(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
         return wave
     # Both parts are stretched alike, since the layer is real: take the longer one.
     return max((wave.real, wave.imag), key=np.linalg.norm)
-
-
-def stretched(operator: Operator, x: Array) -> Pair:
-    """What the layer makes of the image `x`, scaled to length 1."""
-    x = x / (frobenius_norm(x) or 1.0)
-    y = operator.apply(x)
-    return Pair(frobenius_norm(y), x, y)
 
 
 def attained(
@@ -195,7 +188,7 @@ def peak_derivative(taps: Taps, peak: Peak, weight: Array) -> Array:
     xp = namespace(taps.weight)
     outer = peak.left[:, None] * xp.conj(peak.right)[None, :]
     group = np.arange(taps.channel_shape[0]).reshape(1, -1, 1, 1) == peak.group
-    phase = phase_factors(taps.shifts, peak.turns[None, :], np.ones(len(peak.turns)))
+    phase = phase_factors(taps.shifts, peak.cycles[None, :], np.ones(len(peak.cycles)))
     flat = fold_back(
         outer[None, None, :, :] * asarray_like(outer, group),
         taps,
