@@ -41,8 +41,9 @@ def test_too_many_roundings_leave_nothing_to_rely_on():
     assert rounding.certificate(64, 10**6, UNIT_DOUBLE) < 1e-7
 
 
+@pytest.mark.parametrize("flat", [0.0, 0.5, 1 - 1e-6])  # m over the largest square
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_a_box_is_below_the_bound_if_its_center_is_below_the_threshold(axes, rng):
+def test_a_box_is_below_the_bound_if_its_center_is_below_the_threshold(axes, flat, rng):
     """By what a factor at the center proves, rounding included."""
     weight = rng.standard_normal((2, 3, *(3,) * axes))
     taps = taps_of(weight, stencil_of(weight, Geometry(grid=(99,) * axes)))
@@ -52,11 +53,13 @@ def test_a_box_is_below_the_bound_if_its_center_is_below_the_threshold(axes, rng
     search = _Search(taps, boxes, route, 1e-4, half_step)
     allowance = rounding.of_symbol(taps, UNIT_DOUBLE)
     search.threshold = 20 * allowance.absolute  # where that counts
+    search.smallest_square = flat * search.threshold**2
     delta = np.linspace(1e-3, np.pi / 2 - half_step - 1e-3, 200)
     at_center = np.sqrt(search._squares(delta).astype(np.longdouble))
     proved = at_center * (1 + allowance.certified) + allowance.absolute
     least = np.cos(half_step + delta.astype(np.longdouble)) / np.cos(half_step)
-    allowed = least * np.longdouble(search.run().upper)
+    m, square = search.smallest_square, np.longdouble(search.run().upper) ** 2
+    allowed = np.sqrt(m + (square - m) * least**2)
     helps = at_center > 0
     assert helps.any()
     assert (proved <= allowed)[helps].all()

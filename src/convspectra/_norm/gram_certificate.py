@@ -173,15 +173,15 @@ class LibraryPass:
     def below(
         self, frequencies: np.ndarray, which: np.ndarray, squares: np.ndarray
     ) -> np.ndarray:
-        grams = self._matrices(frequencies, which)
+        grams = self.matrices(frequencies, which)
         eye = asarray_like(grams, np.eye(grams.shape[-1]))
         return are_definite(asarray_like(grams, squares)[:, None, None] * eye - grams)
 
     def estimates(self, frequencies: np.ndarray, which: np.ndarray) -> np.ndarray:
-        largest = norm_estimates(self._matrices(frequencies, which))
+        largest = norm_estimates(self.matrices(frequencies, which))
         return np.sqrt(np.maximum(largest, 0.0))
 
-    def _matrices(self, frequencies: np.ndarray, which: np.ndarray) -> Array:
+    def matrices(self, frequencies: np.ndarray, which: np.ndarray) -> Array:
         """The Gram matrices `which`: (count, side, side)."""
         groups = self.taps.channel_shape[0]
         own, index = np.unique(which // groups, return_inverse=True)

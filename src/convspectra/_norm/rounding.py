@@ -113,15 +113,33 @@ class Allowance:
         """Some norm is at least this where `gain` was computed."""
         return max((gain / (1 + self.gain) - self.absolute) * DOWN, 0.0)
 
+    def smallest_square(self, square: float, threshold: float) -> float:
+        """No |H x|^2 is below this where G - square and threshold^2 - G have factors.
+
+        Both are the same size, and so is what products and factor lose: at most
+        (1 + certified)^2 - 1 times |H|^2, see `certificate`. Twice that pays for the
+        terms of second order.
+        """
+        lost = 2 * ((1 + self.certified) ** 2 - 1) * self.upper(threshold) ** 2
+        smallest = math.sqrt(max(square - lost, 0.0)) - self.absolute
+        return max(smallest, 0.0) ** 2 * DOWN
+
     def box_threshold(
-        self, threshold: float, angle: np.ndarray, half_step: float, axes: int
+        self,
+        threshold: float,
+        angle: np.ndarray,
+        half_step: float,
+        axes: int,
+        smallest_square: float = 0.0,
     ) -> np.ndarray:
         """What a center must be below, for all of its box to be below `upper`.
 
-        In exact arithmetic, threshold * cos(angle) / cos(half_step): see `search`. The
+        In exact arithmetic, threshold * q with q = cos(angle) / cos(half_step): see
+        `search`; or the root of m + (threshold^2 - m) q^2 if no |H x|^2 is below m. The
         factor at the center proves that the norm is at most c (1 + certified) +
-        absolute there. That must not exceed cos / cos times upper(threshold), in which
-        `absolute` is multiplied by a number below 1. So it is taken off here.
+        absolute there. That must not exceed the same with upper(threshold), in which
+        `absolute` is multiplied by a number below 1. So it is taken off here; and m is
+        divided by (1 + certified)^2, so that this factor can be taken out of the root.
 
         Angles below pi / 2 are sums over the axes, of pi times quotients, each off by
         at most (axes + 5) u of itself; a cosine by 4 units in its last place (as much
@@ -130,8 +148,10 @@ class Allowance:
         over the denominator.
         """
         cosine = np.cos(angle) - (4 * axes + 28) * UNIT_DOUBLE
-        least = np.where(angle < np.pi / 2, cosine, 0.0) / math.cos(half_step)
-        return np.maximum(threshold * least - self.absolute, 0.0)
+        q = np.where(angle < np.pi / 2, cosine, 0.0) / math.cos(half_step)
+        m = min(smallest_square / (1 + self.certified) ** 2, threshold**2)
+        at_center = np.sqrt(m + (threshold**2 - m) * q**2) * DOWN
+        return np.maximum(at_center - self.absolute, 0.0)
 
 
 def of_symbol(taps: Taps, unit: float) -> Allowance:

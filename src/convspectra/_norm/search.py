@@ -12,7 +12,8 @@ frequencies, |H| cannot attain it in a box where |H(c)| is below U cos(delta). O
 the largest norm M is less than the supremum, but some point of the grid is only half a
 step away from where that is attained: U cos(e) <= M, with e the delta of half a step.
 So M is not in a box where |H(c)| is below M cos(e + delta) / cos(e). (Axes with few
-points are not searched: for each of their points the same holds for the others.)
+points are not searched: for each of their points the same holds for the others.) Where
+|H(f) x|^2 is never below m, the same holds for the squares less m: see `flat_spectrum`.
 
 Whether |H(c)| is below t is decided by one factorization: t^2 - H(c) H(c)^H has a
 Cholesky factor if and only if it is. The threshold t is a little above the largest norm
@@ -37,6 +38,7 @@ from .boxes import (
     half_step_delta,
     single_points,
 )
+from .flat_spectrum import may_be_flat, smallest_square
 from .gram_certificate import DoublePass, LibraryPass, top_singular_vectors
 from .one_matrix import norm_of_one_matrix
 from .peak import NO_AGREEMENT, NO_PROGRESS, Peak
@@ -140,15 +142,17 @@ class _Search:
             asarray_like(taps.weight, np.zeros(n)) for n in (out, taps.columns)
         )
         self.found = (np.zeros_like(grid_sizes), 0, left, right)
+        self.smallest_square = 0.0  # a bound of all |H(f) x|^2 from below
 
     def run(self) -> Peak:
-        boxes = self.boxes
-        while len(boxes) and self.threshold:
-            above = [
-                self._are_above(boxes[part])
-                for part in self.first_pass.portions(boxes.centers)
-            ]
-            boxes = boxes[np.concatenate(above)].split()
+        boxes = self._unsettled(self.boxes)
+        if len(boxes) and may_be_flat(self.taps, self.threshold):
+            self.smallest_square = smallest_square(
+                self.taps, self.boxes, self.half_step, self.allowance
+            )
+            boxes = self._unsettled(self.boxes)
+        while len(boxes):
+            boxes = self._unsettled(boxes.split())
         center, group, left, right = self.found
         return Peak(
             lower=self.allowance.lower(self.lower),
@@ -158,6 +162,14 @@ class _Search:
             left=left,
             right=right,
         )
+
+    def _unsettled(self, boxes: Boxes) -> Boxes:
+        """The boxes that may hold more than the threshold, after it has risen."""
+        if not (self.threshold and len(boxes)):  # all taps are 0, or all is settled
+            return boxes[:0]
+        portions = self.first_pass.portions(boxes.centers)
+        above = [self._are_above(boxes[part]) for part in portions]
+        return boxes[np.concatenate(above)]
 
     def _are_above(self, boxes: Boxes) -> np.ndarray:
         """Which boxes may hold more than the threshold, after it has risen."""
@@ -276,6 +288,10 @@ class _Search:
         0 for a box that is too wide to be settled at once.
         """
         at_center = self.allowance.box_threshold(
-            self.threshold, self.half_step + delta, self.half_step, len(self.grid_sizes)
+            self.threshold,
+            self.half_step + delta,
+            self.half_step,
+            len(self.grid_sizes),
+            self.smallest_square,
         )
         return np.where(delta > 0, at_center, self.threshold) ** 2
