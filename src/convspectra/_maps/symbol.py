@@ -98,8 +98,7 @@ class Taps:
 
 def taps_of(weight: Array, stencil: Stencil) -> Taps:
     """Sort the taps of `weight` into polyphase components."""
-    xp = namespace(weight)
-    pattern = pattern_of(stencil)
+    xp, pattern = namespace(weight), pattern_of(stencil)
     flat = xp.reshape(weight, (-1, stencil.taps))
     sorted_taps = xp.stack([flat[:, int(t)] for t in pattern.order], axis=0)
     return Taps(
@@ -288,9 +287,8 @@ def grid_phases(pattern: Pattern, kept: Frequencies) -> np.ndarray:
 
 def phase_like(taps: Taps, frequencies: np.ndarray, grid_sizes: np.ndarray) -> Array:
     """The phase factors in the library and precision of `taps`."""
-    return asarray_like(
-        taps.weight, phase_factors(taps.shifts, frequencies, grid_sizes)
-    )
+    phases = phase_factors(taps.shifts, frequencies, grid_sizes)
+    return asarray_like(taps.weight, phases)
 
 
 def matrix_at(
