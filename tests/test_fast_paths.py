@@ -311,7 +311,7 @@ def test_a_matrix_that_stands_out_in_single_precision_is_not_asked_for(
     monkeypatch.setattr(small_matrices, "SINGLE_PRODUCTS", 0)
     seen = calls((small_matrices, "set_values"))
     weight, geometry = kernel(rng, 4, 4, 3), Geometry(grid=8)
-    weight[:, :, 1:] = weight[:, :, :1]  # loudest at frequency 0
+    weight[:, :, 1:] = weight[:, :, :1]  # largest at frequency 0
     found = operator_norm(weight, geometry)
     want = values_by_matrix(weight, geometry)[0]
     assert found.lower <= want * (1 + 1e-14)
@@ -320,7 +320,7 @@ def test_a_matrix_that_stands_out_in_single_precision_is_not_asked_for(
     assert seen == ["set_values"]
 
 
-def test_the_loudest_matrices_are_not_decomposed(calls, rng):
+def test_the_largest_matrices_are_not_decomposed(calls, rng):
     seen = calls((gram_certificate, "eigh"), (packed.Panels, "top_vector"))
     weight, geometry = kernel(rng, 80, 90, 3, 3), Geometry(grid=(8, 8))
     found = operator_norm(weight, geometry)

@@ -18,20 +18,25 @@ from ._norm.operator_norm import operator_norm
 from ._route import NormRoute, SymbolSize, norm_route, symbol_size, values_route
 from ._spectrum import singular_values
 
+# Kernels that are measured: 3x3, with so many channels, each on two grids. The
+# difference between the grids tells what one matrix costs.
 CALIBRATION = {1: (16, 96), 2: (8, 64), 16: (8, 40), 64: (16, 32), 192: (8, 14)}
-# channels of 3x3 kernels: two grids, whose difference tells what a matrix costs
-TAPS = 9
-LOOKS = 2  # times the first boxes of a search that it looks at, about,
-ROUNDS = 5  # times what one look takes to begin
-NODES = 13  # of these kernels
-MOVE = 1.2e-8  # seconds per number to make the matrix of a node,
-TOUCH = 6e-8  # and for all that is done with one matrix alone
-LANCZOS, STEP = 100, 1.5e-3  # applications of a layer, and what each takes at least
-SPARE = 2**25  # bytes of what is always there: threads, their blocks, small arrays
+# Taps of these kernels, and nodes of their screening.
+TAPS, NODES = 9, 13
+# A search makes the matrices of about twice as many boxes as it begins with, in about
+# five rounds, each of which takes as long to start as a whole norm does.
+BOX_FACTOR, ROUNDS = 2, 5
+# Seconds per entry of a matrix: to make it at a node, and for all that is done with the
+# only matrix of a 1x1 kernel. Measured.
+NODE_SECONDS, ENTRY_SECONDS = 1.2e-8, 6e-8
+# Applications of a layer in Lanczos, and the seconds that each takes at least.
+APPLICATIONS, APPLICATION_SECONDS = 100, 1.5e-3
+# Bytes that are always needed: threads, their workspaces, small arrays.
+BASE_MEMORY = 2**25
 JOBS: dict[str, Callable[[Array, Geometry], object]] = {
     "values": singular_values,
     "norm": operator_norm,
-    # At half of the norm, about.
+    # At about half of the norm.
     "clip": lambda weight, geometry: clip(weight, geometry, 3 * len(weight) ** 0.5),
 }
 
@@ -108,16 +113,16 @@ def _norm(stencil: Stencil) -> Cost:
 def _on_torus(
     job: str, torus: Stencil, *, double: bool, route: NormRoute | None = None
 ) -> Cost:
-    """Of a job on the matrices of all frequencies that it looks at."""
+    """Of a job on the matrices of a torus."""
     size = symbol_size(torus, real=True)
     side, other = size.side, size.longer_side
-    count = _looked_at(torus, size, is_norm=route is not None)
+    count = _frequencies_made(torus, size, is_norm=route is not None)
     matrices = count * torus.groups
     single = not double and route is None
     fixed, each = _measured_at(job, side)
     if route is None:
         each *= other / side * (1 if single else 2)
-    # Beyond the kernel that was measured, the transform counts for itself.
+    # Transforming more taps than the measured kernels have costs extra.
     taps = torus.taps if torus.taps < SEPARABLE else 2 * torus.taps / torus.kernel[0]
     each += 4 * side * other * max(taps - TAPS, 0) / _product_rate()
     if route is not None:
@@ -126,7 +131,7 @@ def _on_torus(
             fixed += max(size.nodes - NODES, 0) * _of_a_node(side, other)
     number = 4 if single else 8
     kernel = torus.groups * torus.out_channels * torus.in_channels * torus.taps
-    memory = 10 * number * kernel + SPARE
+    memory = 10 * number * kernel + BASE_MEMORY
     memory += min(3 * matrices * side * other * 2 * number, WORKING_SET)
     if job == "values" and torus.axes is not None:
         memory += 2 * number * math.prod(torus.rows) * torus.groups * side
@@ -134,39 +139,44 @@ def _on_torus(
 
 
 def _of_a_node(side: int, other: int) -> float:
-    """Seconds for a Gram matrix from which those of all frequencies are made."""
-    return 4 * side * side * other / _product_rate() + MOVE * side * other
+    """Seconds for a Gram matrix at a node of screening."""
+    return 4 * side * side * other / _product_rate() + NODE_SECONDS * side * other
 
 
 def _of_one_matrix(torus: Stencil) -> Cost:
-    """Of the norm of a 1x1 kernel: one product, and its numbers are touched a lot."""
+    """Of the norm of a 1x1 kernel: one product, and several passes over its entries."""
     side, other = sorted((torus.out_channels, torus.in_channels * torus.taps))
-    steps = 2 * side * side * other
-    seconds = STEP + steps / _product_rate() + TOUCH * side * other
-    return Cost(seconds, 8 * (6 * side * other + 4 * side * side) + SPARE)
+    products = 2 * side * side * other
+    seconds = (
+        APPLICATION_SECONDS + products / _product_rate() + ENTRY_SECONDS * side * other
+    )
+    return Cost(seconds, 8 * (6 * side * other + 4 * side * side) + BASE_MEMORY)
 
 
-def _looked_at(torus: Stencil, size: SymbolSize, *, is_norm: bool) -> int:
-    """Frequencies whose matrices are made."""
+def _frequencies_made(torus: Stencil, size: SymbolSize, *, is_norm: bool) -> int:
+    """How many frequencies have their matrices made."""
     if torus.axes is None or (is_norm and size.is_searched):
-        return int(min(size.frequencies, LOOKS * size.boxes))
+        return int(min(size.frequencies, BOX_FACTOR * size.boxes))
     if is_norm:
         return int(size.frequencies)
     return len(frequencies_of(pattern_of(torus), torus.rows, real=True))
 
 
 def _of_matrix(stencil: Stencil, *, products: int) -> Cost:
-    """Of so many products' worth of work on the layer's own matrix."""
+    """Of the layer's own matrix, with work worth so many Gram matrices."""
     side, other = sorted(matrix_shape(stencil))
-    steps = 2 * side * side * other * stencil.groups * products
+    work = 2 * side * side * other * stencil.groups * products
     memory = 8 * stencil.groups * (2 * side * other + 3 * side * side)
-    return Cost(steps / _product_rate(), memory + SPARE)
+    return Cost(work / _product_rate(), memory + BASE_MEMORY)
 
 
 def _lanczos(stencil: Stencil) -> Cost:
     image = stencil.groups * stencil.in_channels * math.prod(stencil.columns)
-    steps = 4 * image * stencil.out_channels * stencil.taps
-    return Cost(LANCZOS * (STEP + steps / _product_rate()), 8 * 40 * image)
+    products = 4 * image * stencil.out_channels * stencil.taps
+    return Cost(
+        APPLICATIONS * (APPLICATION_SECONDS + products / _product_rate()),
+        8 * 40 * image,
+    )
 
 
 def _plus(a: Cost, b: Cost) -> Cost:
@@ -174,26 +184,25 @@ def _plus(a: Cost, b: Cost) -> Cost:
 
 
 def _measured_at(job: str, side: int) -> tuple[float, float]:
-    """Seconds that a job takes to begin, and per matrix: as measured or in between."""
+    """Seconds that a job takes to start, and per matrix: measured, or interpolated."""
     sides = list(CALIBRATION)
     beyond = max(side / sides[-1], 1.0) ** 3
-    found = []
-    for seconds in zip(*(_measured()[job, known] for known in sides)):
-        logs = np.interp(math.log(side), np.log(sides), np.log(seconds))
-        found.append(float(np.exp(logs)) * beyond)
-    fixed, each = found
+    fixed, each = (
+        math.exp(np.interp(math.log(side), np.log(sides), np.log(seconds))) * beyond
+        for seconds in zip(*(_measured()[job, known] for known in sides))
+    )
     return fixed, each
 
 
 @cached(maxsize=None)
 def _measured() -> dict[tuple[str, int], tuple[float, float]]:
-    """Seconds to begin and per matrix, for each job and number of channels."""
+    """Seconds to start and per matrix, for each job and number of channels."""
     found = {}
     for channels, grids in CALIBRATION.items():
         weight = _random((channels, channels, 3, 3))
         for job, run in JOBS.items():
             taken = [_seconds(run, weight, Geometry(grid=(n, n))) for n in grids]
-            # One of each conjugate pair, and 4 that are real.
+            # One of each conjugate pair, and the 4 that are real.
             few, many = (n * n / 2 + 2 for n in grids)
             each = max((taken[1] - taken[0]) / (many - few), 1e-9)
             found[job, channels] = max(taken[0] - few * each, 1e-5), each
@@ -212,7 +221,7 @@ def _random(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _seconds(run: Callable[..., object], *args: object) -> float:
-    """The time that a second run takes: the first compiles, and makes tables."""
+    """The time of a second run: the first compiles and fills caches."""
     run(*args)
     start = time.perf_counter()
     run(*args)

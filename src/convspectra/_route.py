@@ -1,4 +1,4 @@
-"""Which algorithm a job gets, and why: decided here once, and followed everywhere.
+"""Which algorithm does a job get, and why? Decided here, and followed everywhere.
 
 `operator_norm`, `singular_values`, `clip` and `project` follow a route, `plan` prices
 it, `NormBounds.method` names it, and tests ask for one by name.
@@ -8,15 +8,15 @@ What certifies a norm (`method`), by the layer:
     no grid                                      supremum
     the Fourier basis makes it block diagonal    frequencies
     its matrix is small                          matrix
-    any other                                    embedding, in a torus that holds it
+    any other                                    embedding in a torus
 
-How the matrices of a torus are gone through (`algorithm`), the first that fits:
+What is done with the matrices of a torus (`algorithm`), the first row that applies:
 
     all are the same real matrix                 one matrix
-    few small ones                               values
-    up to some thousand                          every frequency
-    small ones                                   search by values
-    any other                                    search
+    few and small                                values
+    at most some thousands                       every frequency
+    many and small                               search by values
+    many and large                               search
 """
 
 import math
@@ -38,23 +38,24 @@ ValuesAlgorithm: TypeAlias = Literal[
     "one matrix", "compiled", "array library", "matrix", "too large"
 ]
 
-# Products to factorize the matrices of a layer, up to which that closes an interval.
+# Products up to which the matrices of a layer are factorized, a few seconds' worth: the
+# bounds then agree for any boundary.
 MATRIX_LIMIT = 2**33
-# Entries of a matrix that the projection decomposes in every round.
+# Entries of the largest matrix that `project` decomposes, in each of its rounds.
 PROJECT_MATRIX_LIMIT = 2**18
-# Grids with no more frequencies are not searched: every frequency is looked at.
+# Grids with no more frequencies are not searched: all their matrices are certified.
 EXHAUSTIVE_LIMIT = 4096
 # A search begins with about BOXES * axes * degree boxes on each axis.
 BOXES = 10
-# Singular values of all matrices are considered up to this side, and in a search up to
-# the smaller one. Measured on two machines; see `svd_is_cheaper`.
+# Largest sides for which a norm may be found by singular values: of all matrices, and
+# in a search. Measured on two machines; see `svd_is_cheaper`.
 VALUES_SIDE, SEARCH_VALUES_SIDE = 64, 16
-# What screening costs, in decompositions of matrices of side s:
-# (nodes + SCREENING_FIXED / s**3) * SCREENING_COST / s.
+# Screening costs as much as this many decompositions of matrices of side s:
+# (nodes + SCREENING_FIXED / s**3) * SCREENING_COST / s. Measured on two machines.
 SCREENING_COST, SCREENING_FIXED = 100, 2**18
-# Bytes that screening may keep of the Gram matrices at its nodes.
+# Bytes that the Gram matrices at the nodes of screening may take.
 SCREENING_BYTES = 2**28
-# Soft thresholds of many matrices at once: the largest side of which a vector's worth
+# Soft-thresholding many matrices at once: the largest side of which a vector's worth
 # stays in the cache, and the fewest matrices that are worth a vector.
 COMPILED_CLIP_SIDE, COMPILED_CLIP_COUNT = 256, 4
 
@@ -65,9 +66,9 @@ class NormRoute:
 
     Attributes
     ----------
-    method : what the upper bound rests on
-    algorithm : what is done with the matrices of the torus, or with the layer's own
-    is_screened : whether single precision settles most matrices before double does
+    method : what certifies the upper bound
+    algorithm : what is done with the matrices of the torus, or of the layer
+    is_screened : whether single precision settles most of them first
     """
 
     method: Method
@@ -77,27 +78,29 @@ class NormRoute:
 
 @dataclass(frozen=True, slots=True)
 class SymbolSize:
-    """The matrices of a torus before any of them is made: how large and how many.
+    """How large and how many the matrices of a torus are, before any is made.
 
-    For a norm a step that all taps are multiples of (a dilation) is divided out: the
-    same norm has the kernel with its taps closer together, on a smaller grid.
+    For a norm a common step of all shifts, as under dilation, is divided out: the norm
+    is that of the dilation-reduced kernel, on a smaller grid.
     """
 
     groups: int
     side: int  # the shorter side of a matrix
     longer_side: int
     degree: tuple[int, ...]  # of the symbol as a trigonometric polynomial
-    points: tuple[int, ...] | None  # of the grid of frequencies; None: all there are
+    points: tuple[int, ...] | None  # frequencies per axis; None: all there are
     real: bool
 
     @property
     def frequencies(self) -> float:
-        """How many differ: of real kernels one of each conjugate pair."""
+        """How many have different matrices: of a conjugate pair one counts."""
         if self.points is None:
             return math.inf
-        own = math.prod(2 - n % 2 for n in self.points if n > 1) if self.real else 0
         every = math.prod(self.points)
-        return (every + own) // 2 if self.real else every
+        if not self.real:
+            return every
+        self_conjugate = math.prod(2 - n % 2 for n in self.points if n > 1)
+        return (every + self_conjugate) // 2
 
     @property
     def nodes(self) -> int:
@@ -107,7 +110,7 @@ class SymbolSize:
 
     @property
     def boxes(self) -> int:
-        """Boxes of frequencies that a search begins with, about."""
+        """About how many boxes of frequencies a search begins with."""
         return math.prod(max(1, BOXES * len(self.degree) * d) for d in self.degree)
 
     @property
@@ -118,7 +121,7 @@ class SymbolSize:
 
     @property
     def svd_is_cheaper(self) -> bool:
-        """Whether to decompose all matrices takes less time than to screen them."""
+        """Whether decomposing all matrices takes less time than screening them."""
         per_node = SCREENING_COST / self.side
         screening = (self.nodes + SCREENING_FIXED / self.side**3) * per_node
         return self.side <= VALUES_SIDE and self.frequencies < screening
@@ -126,7 +129,7 @@ class SymbolSize:
 
 @cached(maxsize=256)
 def symbol_size(torus: Stencil, *, real: bool) -> SymbolSize:
-    """What the norm of a torus has to go through."""
+    """The size of the matrices from which the norm of a torus comes."""
     pattern = pattern_of(torus)
     step = common_steps(pattern.shifts)
     degree = (pattern.shifts // step).max(axis=0)
@@ -148,7 +151,7 @@ def symbol_size(torus: Stencil, *, real: bool) -> SymbolSize:
 
 
 def method_of(stencil: Stencil) -> Method:
-    """What the upper bound of a layer's norm rests on."""
+    """What certifies the upper bound of a layer's norm."""
     if stencil.axes is None:
         return "supremum"
     if stencil.is_torus:
@@ -160,7 +163,7 @@ def method_of(stencil: Stencil) -> Method:
 
 @cached(maxsize=256)
 def norm_route(stencil: Stencil, *, real: bool, on_host: bool) -> NormRoute:
-    """The route of `operator_norm`, for weights that are real, and NumPy's, or not."""
+    """The route of `operator_norm`; `on_host`: for weights that are NumPy's."""
     method = method_of(stencil)
     if method == "matrix":
         return NormRoute(method, "matrix")
@@ -171,7 +174,7 @@ def norm_route(stencil: Stencil, *, real: bool, on_host: bool) -> NormRoute:
 def torus_route(
     method: Method, torus: Stencil, *, real: bool, on_host: bool
 ) -> NormRoute:
-    """The route of the norm of a torus, for a bound that is to rest on `method`."""
+    """The route of the norm of a torus, for a bound that `method` certifies."""
     size = symbol_size(torus, real=real)
     if on_host and real and size.groups == 1 and not any(size.degree):
         return NormRoute(method, "one matrix")
@@ -180,9 +183,9 @@ def torus_route(
     if size.is_searched and on_host and size.side <= SEARCH_VALUES_SIDE:
         return NormRoute(method, "search by values")
     # Real and imaginary parts of the triangles at all nodes, in double precision.
-    known = 16 * size.nodes * size.groups * size.side * (size.side + 1) // 2
+    at_nodes = 16 * size.nodes * size.groups * size.side * (size.side + 1) // 2
     kernel = 16 * size.groups * torus.out_channels * torus.in_channels * torus.taps
-    fits = known <= max(SCREENING_BYTES, kernel)
+    fits = at_nodes <= max(SCREENING_BYTES, kernel)
     screened = on_host and size.nodes < size.frequencies and fits
     return NormRoute(
         method, "search" if size.is_searched else "every frequency", screened
@@ -203,14 +206,14 @@ def clip_is_compiled(
 ) -> bool:
     """Whether our own routine soft-thresholds the matrices of a clip.
 
-    Else it takes their eigenvectors, or all singular vectors where small values are to
-    be raised.
+    If not, `clip` takes eigenvectors of their Gram matrices, or all singular vectors if
+    small values are to be raised.
     """
     small = side <= COMPILED_CLIP_SIDE and matrices >= COMPILED_CLIP_COUNT
     return small and real and on_host and not raises
 
 
 def projects_by_matrix(stencil: Stencil) -> bool:
-    """Whether `project` bounds the layer's own matrix, not a torus that holds it."""
+    """Whether `project` works on the layer's own matrix, not on a torus around it."""
     small = method_of(stencil) == "matrix"
     return small and matrix_entries(stencil) <= PROJECT_MATRIX_LIMIT

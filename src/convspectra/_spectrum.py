@@ -78,7 +78,7 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
 
 
 def _of_one_tap(weight: Array, stencil: Stencil) -> Array:
-    """The values of the one matrix that all frequencies share."""
+    """The values of a 1x1 kernel, which has the same matrix at all frequencies."""
     shape = (1, stencil.groups, stencil.out_channels, stencil.in_channels)
     values = svdvals(namespace(weight).reshape(weight, shape))
     everywhere = np.zeros(stencil.rows, dtype=np.int64)
@@ -100,7 +100,7 @@ def _by_frequency(weight: Array, stencil: Stencil) -> Array:
 
 
 def _on_host(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
-    """As `_by_frequency`, by our own kernels over all cores."""
+    """As `_by_frequency`, by our own routines on all cores."""
     double, scale = normalized(weight)
     short = _compressed(double.astype(weight.dtype), stencil)
     taps = taps_of(
@@ -112,7 +112,7 @@ def _on_host(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
 
 
 def _compressed(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
-    """The same values from fewer outputs, where these outnumber all that is read."""
+    """A kernel with the same values and no more outputs than numbers it reads."""
     reads = stencil.in_channels * stencil.taps
     if stencil.out_channels <= reads:
         return weight
@@ -120,17 +120,17 @@ def _compressed(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
     return np.reshape(np.linalg.qr(rows, mode="r"), (-1, *weight.shape[1:]))
 
 
-def _on_the_grid(values: Array, place: np.ndarray, stencil: Stencil) -> Array:
-    """The values of all frequencies, from the ones that stand in their places."""
+def _on_the_grid(values: Array, representative: np.ndarray, stencil: Stencil) -> Array:
+    """The values of all frequencies, from those of their representatives."""
     xp = namespace(values)
     aliases = int(np.prod(stencil.stride))
     missing = (
         min(stencil.out_channels, aliases * stencil.in_channels) - values.shape[-1]
     )
-    if missing:  # the phases that no tap meets
+    if missing:  # those of phases without a tap
         zeros = asarray_like(values, np.zeros((*values.shape[:-1], missing)))
         values = xp.concat([values, zeros], axis=-1)
-    full = xp.take(values, indices_like(values, place.reshape(-1)), axis=0)
+    full = xp.take(values, indices_like(values, representative.reshape(-1)), axis=0)
     return xp.reshape(full, (*stencil.rows, *values.shape[1:]))
 
 

@@ -78,7 +78,7 @@ def reshaped_norm(weight: Array, geometry: Geometry) -> Baseline:
     is_block = stencil.axes is None or _some_row_reads_all_taps(stencil)
     kind = "lower bound" if is_block else "estimate"
     return _baseline(
-        lambda w: _top(_matrices(w, stencil)), weight, kind, "reshaped_norm"
+        lambda w: _largest_value(_matrices(w, stencil)), weight, kind, "reshaped_norm"
     )
 
 
@@ -138,7 +138,7 @@ def power_iteration(
         for _ in range(steps):
             x = operator.apply_adjoint(operator.apply(x))
             total = frobenius_norm(x)
-            if not total:  # the taps that are not zero read nothing but padding
+            if not total:  # all taps but zeros read padding only
                 return 0.0
             x = x / total
         return frobenius_norm(operator.apply(x))
@@ -165,7 +165,9 @@ def fantastic_four(weight: Array, geometry: Geometry) -> Baseline:
     ways = list(itertools.product((False, True), repeat=len(stencil.kernel)))
 
     def bound(plain: Array) -> float:
-        return factor * min(_top(_matrices(plain, stencil, way)) for way in ways)
+        return factor * min(
+            _largest_value(_matrices(plain, stencil, way)) for way in ways
+        )
 
     return _baseline(bound, weight, "upper bound", "fantastic_four")
 
@@ -246,27 +248,27 @@ def tensor_norm(
 def _baseline(
     find: Callable[[Array], float], weight: Array, kind: Kind, method: str
 ) -> Baseline:
-    """What `find` says of the plain numbers of `weight`, in double precision."""
+    """The result of `find` for the plain numbers of `weight`, in double precision."""
 
-    def found(plain: Array) -> tuple[float]:
+    def scaled(plain: Array) -> tuple[float]:
         double, scale = normalized(plain)
         if not bool(namespace(double).any(double != 0)):
             return (0.0,)
         return (find(double) * scale,)
 
     side = (_SAFE_SIDE[kind],)
-    value = call_on_host(found, weight, arrays=0, scalars=side)[0]
+    value = call_on_host(scaled, weight, arrays=0, scalars=side)[0]
     return Baseline(value, kind, method)
 
 
 def _some_row_reads_all_taps(stencil: Stencil) -> bool:
-    """Whether the taps of some row meet different columns, none beyond the input."""
+    """Whether the taps of some row read different columns, all inside the input."""
     for axis, (rows, taps) in enumerate(zip(stencil.rows, stencil.kernel)):
         starts = stencil.stride[axis] * np.arange(rows)[:, None]
         sites = starts + stencil.dilation[axis] * np.arange(taps)
         read = np.sort(columns_read(stencil, axis)[sites], axis=1)  # (rows, taps)
-        apart = (np.diff(read, axis=1) > 0).all(axis=1)
-        if not (apart & (read[:, 0] >= 0)).any():
+        differ = (np.diff(read, axis=1) > 0).all(axis=1)
+        if not (differ & (read[:, 0] >= 0)).any():
             return False
     return True
 
@@ -277,16 +279,16 @@ def _per_group(weight: Array, stencil: Stencil) -> Array:
 
 
 def _matrices(weight: Array, stencil: Stencil, to_rows: tuple[bool, ...] = ()) -> Array:
-    """The kernel as a matrix per group; the axes marked stand with the rows."""
+    """The kernel as a matrix per group; the axes marked in `to_rows` are rows."""
     xp, kernel = namespace(weight), _per_group(weight, stencil)
     marked = [axis for axis, mark in enumerate(to_rows, start=3) if mark]
     rest = [axis for axis in range(3, kernel.ndim) if axis not in marked]
     rows = stencil.out_channels * math.prod(kernel.shape[axis] for axis in marked)
-    moved = xp.permute_dims(kernel, (0, 1, *marked, 2, *rest))
-    return xp.reshape(moved, (stencil.groups, rows, -1))
+    ordered = xp.permute_dims(kernel, (0, 1, *marked, 2, *rest))
+    return xp.reshape(ordered, (stencil.groups, rows, -1))
 
 
-def _top(matrices: Array) -> float:
+def _largest_value(matrices: Array) -> float:
     return float(namespace(matrices).max(svdvals(matrices)))
 
 
@@ -295,7 +297,7 @@ def _by_squaring(matrices: Array, steps: int) -> float:
     xp = namespace(matrices)
     tall = matrices.shape[-2] >= matrices.shape[-1]
     power = matrices if tall else adjoint(matrices)
-    log = 0.0  # of what has been divided out, as it counts in the end
+    log = 0.0  # of what was divided out, as a factor of the result
     for step in range(steps):
         divisor = _divisor(power, (-2, -1))
         power = power / divisor
@@ -311,7 +313,7 @@ def _alternate(tensor: Array, steps: int, rng: Generator) -> float:
     vectors = {}
     for axis in axes:
         shape = [n if a in (0, axis) else 1 for a, n in enumerate(tensor.shape)]
-        # Complex, as the waves along the axes are: real vectors may reach less.
+        # Complex, like waves along the axes: real vectors may reach less.
         start = rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
         vectors[axis] = asarray_like(tensor, start)
     for _, axis in itertools.product(range(steps), axes):
@@ -323,7 +325,7 @@ def _alternate(tensor: Array, steps: int, rng: Generator) -> float:
 
 
 def _divisor(x: Array, axes: tuple[int, ...]) -> Array:
-    """The Frobenius norm, 1 where it is 0."""
+    """The Frobenius norm over these axes, or 1 where that is 0."""
     xp = namespace(x)
     norm = xp.linalg.vector_norm(x, axis=axes, keepdims=True)
     return xp.where(norm > 0, norm, xp.ones_like(norm))

@@ -68,7 +68,7 @@ def test_every_library_certifies(case, xp, rng):
 
 
 @pytest.mark.parametrize("case", OTHERS)
-def test_without_the_matrix_the_ends_still_hold(case, rng):
+def test_without_the_matrix_the_bounds_still_hold(case, rng):
     weight, geometry = make(case, rng)
     found = norm_along(weight, geometry, method="embedding")
     assert found.method == "embedding"
@@ -198,7 +198,7 @@ def test_a_transposed_torus_can_leave_its_grid_open(rng):
     assert max(norms) <= every.upper
 
 
-def test_the_loudest_group_of_the_torus_need_not_be_the_layer_s():
+def test_the_largest_group_of_the_torus_need_not_be_the_layer_s():
     weight = np.zeros((2, 1, 3))
     weight[0], weight[1, 0, 1] = 1 / 3, 0.9  # a mean, and 0.9 times the identity
     geometry = Geometry(3, groups=2, boundary="zeros")
@@ -214,7 +214,7 @@ def test_many_groups_count_together_against_the_size_of_a_matrix():
     assert operator_norm(weight, geometry).method == "embedding"
 
 
-def test_of_many_groups_the_loudest_are_looked_at(rng):
+def test_of_many_groups_the_most_promising_are_tried(rng):
     weight = 0.1 * rng.standard_normal((20, 1, 3))
     weight[13] *= 10
     found = top_vectors(weight, Geometry(8, groups=20, boundary="zeros"))
@@ -301,7 +301,7 @@ def test_no_svd_is_taken_on_the_way_to_the_norm(monkeypatch, rng):
         operator_norm(*make(case, rng))
 
 
-def test_the_ends_are_rounded_outward_where_jax_has_single_precision(jax, rng):
+def test_the_bounds_are_rounded_outward_where_jax_has_single_precision(jax, rng):
     weight = rng.standard_normal((3, 3, 3)).astype("float32")
     want = operator_norm(weight, Geometry(8))
     with jax.enable_x64(False):

@@ -80,7 +80,7 @@ def test_values_that_are_no_numbers_certify_nothing_that_is_false(
 
 
 @pytest.mark.parametrize(("shape", "options"), CASES[:2])
-def test_values_that_are_too_large_leave_the_ends_where_they_are(
+def test_values_that_are_too_large_leave_the_bounds_where_they_are(
     shape, options, change, rng
 ):
     weight, geometry = rng.standard_normal(shape), Geometry(**options)

@@ -12,16 +12,16 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """What is read at the sites of an axis, beyond its n columns too.
+    """What is read at each site of an axis with n columns, and beyond them.
 
     Attributes
     ----------
     columns_at : function
-        From sites, an array of whole numbers, and n to the column that is read at each
-        of them, -1 for a zero. At a site from 0 to n - 1 that is the site itself.
+        From sites, an array of whole numbers, and n to the columns that are read there,
+        -1 for a zero. At sites from 0 to n - 1 these are the sites themselves.
     is_circular, is_zero : bool
-        Whether the axis is a circle, and whether all sites beyond it are zeros. Of
-        these more is known than of a boundary in general.
+        Whether the axis is a circle, and whether all sites beyond it are zeros. For
+        these two the bounds are sharper than for a boundary in general.
     """
 
     columns_at: Callable[[np.ndarray, int], np.ndarray]
@@ -46,8 +46,8 @@ def _zeros(site: np.ndarray, n: int) -> np.ndarray:
 
 
 def _reflect(site: np.ndarray, n: int) -> np.ndarray:
-    turn = site % max(2 * n - 2, 1)  # there and back again, edges once
-    return np.minimum(turn, 2 * n - 2 - turn)
+    period = max(2 * n - 2, 1)  # there and back again, each edge once
+    return np.minimum(site % period, 2 * n - 2 - site % period)
 
 
 # For type checkers, which cannot read the table.

@@ -1,4 +1,4 @@
-"""A geometry met by a kernel: everything that the numerics need to know of a layer."""
+"""A geometry and the shape of a kernel: all that the numerics need of a layer."""
 
 import math
 from dataclasses import dataclass, replace
@@ -19,15 +19,15 @@ class Stencil:
     """
 
     groups: int
-    out_channels: int  # channels per group that the rows stand for
-    in_channels: int  # channels per group that the columns stand for
+    out_channels: int  # per group, of the rows
+    in_channels: int  # per group, of the columns
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
-    axes: tuple[Axis, ...] | None  # None: every grid at once
+    axes: tuple[Axis, ...] | None  # None: for all grids
     boundary: str
     transposed: bool
-    max_padding: tuple[int, ...]  # sites of padding on both sides, at most
+    max_padding: tuple[int, ...]  # at most so many padded sites, on both sides together
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -43,7 +43,7 @@ class Stencil:
 
     @property
     def grid(self) -> tuple[int, ...] | None:
-        """The sizes of the layer's input; None for every size at once."""
+        """The sizes of the layer's input; None for all sizes."""
         if self.axes is None:
             return None
         return self.rows if self.transposed else self.columns
@@ -63,7 +63,7 @@ class Stencil:
         if self.axes is None:
             return False
         sides = list(zip(self.axes, self.stride, self.reach))
-        inside = all(  # then no boundary is ever read, and any of them will do
+        inside = all(  # then nothing beyond the input is read, whatever the boundary
             a.pad_before == 0 and (a.rows - 1) * s + reach <= a.columns
             for a, s, reach in sides
         )
@@ -93,7 +93,7 @@ def stencil_of(weight: Array, geometry: Geometry) -> Stencil:
 
 @cached(maxsize=256)
 def resolve(shape: tuple[int, ...], geometry: Geometry) -> Stencil:
-    """Join the shape of a weight and a geometry; while a network trains, once."""
+    """Join the shape of a weight and a geometry; cached, for training loops."""
     if len(shape) < 3:
         raise ValueError(
             "`weight` must have the axes (out, in / groups, *kernel), got shape "
@@ -133,7 +133,7 @@ def resolve(shape: tuple[int, ...], geometry: Geometry) -> Stencil:
 
 
 def columns_read(stencil: Stencil, axis: int) -> np.ndarray:
-    """The columns that rows read, in the order of the sites; -1 where a zero is read.
+    """The column that is read at each site of an axis; -1 for a zero.
 
     Row r and tap t read entry stride * r + dilation * t.
     """
@@ -146,9 +146,9 @@ def columns_read(stencil: Stencil, axis: int) -> np.ndarray:
 def embedding(stencil: Stencil) -> tuple[Stencil, float]:
     """A torus and a factor: the layer's norm is at most factor times the torus's norm.
 
-    On a torus so wide that the kernel meets no site twice the layer is a block of the
-    circular one, after an extension of its input that repeats no site more than
-    factor^2 times. For every grid at once the torus has no grid either.
+    The input is extended by what the boundary reads, which repeats no site more than
+    factor^2 times. What follows is a block of the circular layer on a torus so wide
+    that the kernel never wraps around. Without a grid the torus has none either.
     """
     if stencil.is_torus:
         return replace(stencil, boundary="circular"), 1.0

@@ -8,11 +8,12 @@ import numpy as np
 from .._arrays.array import Array, asarray_like, namespace
 from .._layer.stencil import Stencil, columns_read
 
-ENTRIES_LIMIT = 2**24  # entries of the largest matrices that are built
+# Entries of the largest matrices that are built: 128 MB in double precision.
+ENTRIES_LIMIT = 2**24
 
 
 def group_matrices(weight: Array, stencil: Stencil) -> Array:
-    """The convolution as one matrix per group, (groups, out * rows, into * columns)."""
+    """The convolution as one matrix per group, (groups, out * rows, in * columns)."""
     xp = namespace(weight)
     flat = xp.reshape(
         weight, (stencil.groups, stencil.out_channels, stencil.in_channels, -1)

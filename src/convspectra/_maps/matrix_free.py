@@ -21,11 +21,11 @@ class Operator:
     """The convolution of a stencil; images are (groups, channels, *sites)."""
 
     stencil: Stencil
-    taps: Array  # (taps, groups, out, into)
+    taps: Array  # (taps, groups, out, in)
     extend: tuple[Extension, ...]  # per axis
 
     def apply(self, x: Array) -> Array:
-        """From (groups, into, *columns) to (groups, out, *rows)."""
+        """From (groups, in, *columns) to (groups, out, *rows)."""
         xp = namespace(x)
         for axis, extend in enumerate(self.extend, start=2):
             x = extend.apply(x, axis)
@@ -36,7 +36,7 @@ class Operator:
         return xp.reshape(y, (*y.shape[:2], *self.stencil.rows))
 
     def apply_adjoint(self, y: Array) -> Array:
-        """From (groups, out, *rows) to (groups, into, *columns)."""
+        """From (groups, out, *rows) to (groups, in, *columns)."""
         xp = namespace(y)
         flat = xp.reshape(y, (*y.shape[:2], -1))
         sites = (y.shape[0], self.stencil.in_channels, *(e.sites for e in self.extend))
@@ -50,7 +50,7 @@ class Operator:
         return x
 
     def derivative(self, x: Array, y: Array) -> Array:
-        """The kernel D, (taps, groups, out, into), with <D, W> = <y, W on x>."""
+        """The kernel D, (taps, groups, out, in), with <D, W> = <y, W applied to x>."""
         xp = namespace(x)
         for axis, extend in enumerate(self.extend, start=2):
             x = extend.apply(x, axis)

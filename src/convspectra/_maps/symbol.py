@@ -1,14 +1,14 @@
 """A layer on a torus as one small matrix per frequency, and back to the kernel.
 
 On the torus the convolution is block diagonal in the Fourier basis. With stride s the
-columns fall into s classes on each axis (the polyphase components), and what a class
-contributes is again a convolution without stride: with tap t at dilation * t =
-s * shift + phase, the matrix of frequency f has for each phase the columns
+columns fall into s classes on each axis, the polyphase components, and each class is
+read by a convolution without stride: with tap t at dilation * t = s * shift + phase,
+the matrix of frequency f has for each phase the columns
 
     sum over the taps t of that phase of weight[:, :, t] * exp(-2 pi i <f, shift / m>)
 
-where m = grid / s. This is unitarily equivalent to the s frequencies that alias into f
-standing side by side, but smaller: phases that no tap meets are left out.
+where m = grid / s. This is unitarily equivalent to the matrices of the s frequencies
+that alias into f, side by side, but smaller: phases without a tap are left out.
 """
 
 from dataclasses import dataclass
@@ -27,24 +27,28 @@ from .._arrays.array import (
 from .._base import cached
 from .._layer.stencil import Stencil
 
-ROOTS = 4096  # of unity that are looked up
-SEPARABLE = 25  # taps from which on a transform goes axis by axis
-CACHED = 2**18  # numbers
-WORKING_SET = 2**28  # bytes that the matrices of the frequencies in hand may take
+# Largest grid size for which the roots of unity are tabulated.
+ROOTS = 4096
+# Fewest taps for which transforming axis by axis takes less time.
+SEPARABLE = 25
+# Entries of matrices, batch last, that stay in the cache together.
+CACHED_ENTRIES = 2**18
+# Bytes that the matrices of the frequencies in hand may take.
+WORKING_SET = 2**28
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """Where the taps of a kernel stand, in polyphase order."""
+    """Positions of the taps of a kernel, in polyphase order."""
 
-    shifts: np.ndarray  # (taps, axes), the whole strides that a tap is away
-    phases: tuple[slice, ...]  # the taps that belong to each polyphase component
-    residues: np.ndarray  # (phases, axes), the sites that are left over
-    order: np.ndarray  # (taps,) where each of them stands in the kernel
+    shifts: np.ndarray  # (taps, axes), the tap's position in whole strides
+    phases: tuple[slice, ...]  # the taps of each polyphase component
+    residues: np.ndarray  # (phases, axes), positions modulo the stride
+    order: np.ndarray  # (taps,) index of each tap in the kernel
 
 
 def pattern_of(stencil: Stencil) -> Pattern:
-    """Where the taps of a stencil stand; the same object for the same question."""
+    """The pattern of a stencil; the same object for the same question."""
     return _pattern(stencil.kernel, stencil.dilation, stencil.stride)
 
 
@@ -56,10 +60,10 @@ def _pattern(
     shifts, phase = np.divmod(taps * dilation, stride)
     residues, label = np.unique(phase, axis=0, return_inverse=True)
     order = np.argsort(label.reshape(-1), kind="stable")
-    ends = np.cumsum(np.bincount(label.reshape(-1)))
+    stops = np.cumsum(np.bincount(label.reshape(-1)))
     return Pattern(
         shifts=shifts[order],
-        phases=tuple(slice(int(a), int(b)) for a, b in zip([0, *ends], ends)),
+        phases=tuple(slice(int(a), int(b)) for a, b in zip([0, *stops], stops)),
         residues=residues,
         order=order,
     )
@@ -69,7 +73,7 @@ def _pattern(
 class Taps:
     """The taps of a kernel in polyphase order, ready to be transformed."""
 
-    weight: Array  # (taps, groups * out * into), complex
+    weight: Array  # (taps, groups * out * in), complex
     pattern: Pattern
     channel_shape: tuple[int, int, int]  # (groups, out, in), channels per group
 
@@ -83,7 +87,7 @@ class Taps:
 
     @property
     def columns(self) -> int:
-        """Columns of a symbol: the columns of phases that no tap meets are left out."""
+        """Columns of a symbol, those of phases without a tap left out."""
         return len(self.phases) * self.channel_shape[2]
 
     @property
@@ -94,8 +98,7 @@ class Taps:
 
 def taps_of(weight: Array, stencil: Stencil) -> Taps:
     """Sort the taps of `weight` into polyphase components."""
-    xp = namespace(weight)
-    pattern = pattern_of(stencil)
+    xp, pattern = namespace(weight), pattern_of(stencil)
     flat = xp.reshape(weight, (-1, stencil.taps))
     sorted_taps = xp.stack([flat[:, int(t)] for t in pattern.order], axis=0)
     return Taps(
@@ -106,7 +109,7 @@ def taps_of(weight: Array, stencil: Stencil) -> Taps:
 
 
 def common_steps(shifts: np.ndarray) -> np.ndarray:
-    """What all shifts are multiples of, on each axis."""
+    """The largest step that all shifts are multiples of, on each axis."""
     return np.maximum(np.gcd.reduce(shifts, axis=0), 1)
 
 
@@ -115,26 +118,26 @@ def phase_factors(
 ) -> np.ndarray:
     """exp(-2 pi i <f / grid_sizes, shift>): (frequencies, taps).
 
-    The angle is reduced in whole numbers, so that it is exact for any dilation.
+    Angles are reduced in whole numbers, so that they are exact for any dilation.
     """
     if frequencies.dtype.kind == "i" and max(grid_sizes) <= ROOTS:
         factors = np.ones(1)
         for f, shift, n in zip(frequencies.T, shifts.T, grid_sizes):
             if len(shift) < SEPARABLE:
-                turned = _powers(f, shift, int(n))
+                powers = _powers(f, shift, int(n))
             else:  # many taps share a shift on one axis
-                distinct, place = np.unique(shift, return_inverse=True)
-                turned = _powers(f, distinct, int(n))[:, place]
-            factors = factors * turned
+                distinct, index = np.unique(shift, return_inverse=True)
+                powers = _powers(f, distinct, int(n))[:, index]
+            factors = factors * powers
         return factors
-    turns = 0.0
+    cycles = 0.0
     for f, shift, n in zip(frequencies.T, shifts.T, grid_sizes):
-        turns = turns + np.multiply.outer(f, shift) % n / n
-    return np.exp(-2j * np.pi * turns)
+        cycles = cycles + np.multiply.outer(f, shift) % n / n
+    return np.exp(-2j * np.pi * cycles)
 
 
 def _powers(frequencies: np.ndarray, shifts: np.ndarray, n: int) -> np.ndarray:
-    """The roots of unity that belong to frequencies and shifts on one axis."""
+    """exp(-2 pi i f shift / n) for all frequencies and shifts of one axis."""
     if len(frequencies) <= n:
         return _roots(n)[np.multiply.outer(frequencies, shifts) % n]
     every = _roots(n)[np.multiply.outer(np.arange(n), shifts) % n]
@@ -144,10 +147,10 @@ def _powers(frequencies: np.ndarray, shifts: np.ndarray, n: int) -> np.ndarray:
 @cached(maxsize=64)
 def _roots(n: int) -> np.ndarray:
     """The roots of unity, clockwise from 1."""
-    found = np.exp(-2j * np.pi * np.arange(n) / n)
+    roots = np.exp(-2j * np.pi * np.arange(n) / n)
     if n % 2 == 0:
-        found[n // 2] = -1  # exactly, so that matrices are real that ought to be
-    return found
+        roots[n // 2] = -1  # exactly, so that real matrices come out real
+    return roots
 
 
 def symbol(taps: Taps, phase: Array) -> Array:
@@ -172,22 +175,22 @@ def symbol(taps: Taps, phase: Array) -> Array:
 def _axis_by_axis(taps: Taps, phase: np.ndarray) -> np.ndarray:
     """The symbol along the first axis, then for each frequency there along the rest.
 
-    For large kernels that takes a fraction of the steps.
+    For large kernels that takes a fraction of the multiplications.
     """
     first = len(np.unique(taps.shifts[:, 0]))
     rest = len(taps.shifts) // first
     entries = taps.weight.shape[1]
     starts, runs = runs_of(phase[:, ::rest])
-    half_way = starts @ taps.weight.reshape(first, -1)
-    half_way = half_way.reshape(len(starts), rest, entries)
-    found = np.empty((len(phase), entries), half_way.dtype)
-    for half, run in zip(half_way, runs):
-        np.matmul(phase[run, :rest], half, out=found[run])
-    return found.reshape(-1, *taps.channel_shape)
+    partial = starts @ taps.weight.reshape(first, -1)
+    partial = partial.reshape(len(starts), rest, entries)
+    matrices = np.empty((len(phase), entries), partial.dtype)
+    for taps_of_run, run in zip(partial, runs):
+        np.matmul(phase[run, :rest], taps_of_run, out=matrices[run])
+    return matrices.reshape(-1, *taps.channel_shape)
 
 
 def runs_of(rows: Array) -> tuple[Array, list[slice]]:
-    """The rows that differ from the one before, and how far each of them goes."""
+    """The rows that differ from the one before, and the run of equal rows of each."""
     new = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
     starts = [0, *new] if len(rows) else []
     return rows[starts], [slice(*x) for x in zip(starts, [*new, len(rows)])]
@@ -198,43 +201,41 @@ def fold_back(matrices: Array, taps: Taps, phase: Array) -> Array:
 
     Returns
     -------
-    array, shape (taps, groups * out * into)
+    array, shape (taps, groups * out * in)
         In the order of `taps`.
     """
     xp = namespace(matrices)
     in_channels = taps.channel_shape[2]
-    found = []
+    by_tap = []
     for number, part in enumerate(taps.phases):
         columns = matrices[..., number * in_channels : (number + 1) * in_channels]
         flat = xp.reshape(columns, (matrices.shape[0], -1))
         back = xp.conj(xp.matrix_transpose(phase[:, part]))
-        found.append(xp.matmul(back, flat))
-    return found[0] if len(found) == 1 else xp.concat(found, axis=0)
+        by_tap.append(xp.matmul(back, flat))
+    return by_tap[0] if len(by_tap) == 1 else xp.concat(by_tap, axis=0)
 
 
 def to_kernel(flat: Array, taps: Taps, weight: Array) -> Array:
     """Flat taps, (taps, -1), as a kernel shaped and typed like `weight`."""
     xp = namespace(weight)
-    place = np.argsort(taps.pattern.order)
-    moved = xp.stack([flat[int(t), :] for t in place], axis=-1)
-    moved = moved if is_complex(weight) else xp.real(moved)
-    return xp.astype(xp.reshape(moved, weight.shape), weight.dtype)
+    in_kernel = np.argsort(taps.pattern.order)
+    kernel = xp.stack([flat[int(t), :] for t in in_kernel], axis=-1)
+    kernel = kernel if is_complex(weight) else xp.real(kernel)
+    return xp.astype(xp.reshape(kernel, weight.shape), weight.dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frequencies:
-    """A set of frequencies that stands for the whole grid of them.
+    """Frequencies whose matrices have all the singular values of the whole grid.
 
-    Real kernels have conjugate matrices at f and -f, and an axis on which all taps
-    share one shift has the same values everywhere: one of each suffices.
+    Real kernels have conjugate matrices at f and -f, and on an axis where all taps have
+    the same shift, values do not depend on the frequency: one of each suffices.
     """
 
     points: np.ndarray  # (frequencies, axes)
-    grid_sizes: (
-        np.ndarray
-    )  # (axes,) frequencies per axis: f stands for f / grid_sizes cycles
-    stands_for: np.ndarray  # (frequencies,) how many frequencies of the grid
-    representative: np.ndarray  # (*grid,) which of them stands for each
+    grid_sizes: np.ndarray  # (axes,): f stands for f / grid_sizes cycles
+    stands_for: np.ndarray  # (frequencies,) how many of the grid each stands for
+    representative: np.ndarray  # (*grid,) which of them stands for a frequency
 
     def __len__(self) -> int:
         return len(self.points)
@@ -247,27 +248,27 @@ def frequencies_of(
     """The frequencies whose matrices have every singular value of the layer."""
     grid_sizes = np.array(rows)
     differs = np.any((pattern.shifts - pattern.shifts[0]) % grid_sizes, axis=0)
-    index = np.indices(rows).reshape(len(rows), -1).T * differs
-    number = np.ravel_multi_index(tuple(index.T), rows)
+    every = np.indices(rows).reshape(len(rows), -1).T * differs
+    number = np.ravel_multi_index(tuple(every.T), rows)
     if real:
-        mirrored = np.ravel_multi_index(tuple((-index % grid_sizes).T), rows)
-        number = np.minimum(number, mirrored)
-    points, place, counts = np.unique(number, return_inverse=True, return_counts=True)
+        conjugate = np.ravel_multi_index(tuple((-every % grid_sizes).T), rows)
+        number = np.minimum(number, conjugate)
+    points, index, counts = np.unique(number, return_inverse=True, return_counts=True)
     return Frequencies(
         points=np.stack(np.unravel_index(points, rows), axis=-1),
         grid_sizes=grid_sizes,
         stands_for=counts,
-        representative=place.reshape(rows),
+        representative=index.reshape(rows),
     )
 
 
 def block_size(entries: int) -> int:
-    """Matrices of so many entries that stay in the cache together.
+    """How many matrices of so many entries, batch last, stay in the cache together.
 
-    An odd number of whole vectors: entries of a matrix that are a power of two apart
-    would push each other out.
+    An odd number of vectors of 16: entries of a matrix would evict each other from the
+    cache if they were a power of two apart.
     """
-    return 16 * (CACHED // (16 * entries) | 1)
+    return 16 * (CACHED_ENTRIES // (16 * entries) | 1)
 
 
 def chunks(taps: Taps, count: int, *, copies: int = 4) -> list[slice]:
@@ -280,15 +281,14 @@ def chunks(taps: Taps, count: int, *, copies: int = 4) -> list[slice]:
 
 @cached(maxsize=4)
 def grid_phases(pattern: Pattern, kept: Frequencies) -> np.ndarray:
-    """The phase factors of all frequencies that are kept."""
+    """The phase factors of the frequencies that stand for a grid."""
     return phase_factors(pattern.shifts, kept.points, kept.grid_sizes)
 
 
 def phase_like(taps: Taps, frequencies: np.ndarray, grid_sizes: np.ndarray) -> Array:
     """The phase factors in the library and precision of `taps`."""
-    return asarray_like(
-        taps.weight, phase_factors(taps.shifts, frequencies, grid_sizes)
-    )
+    phases = phase_factors(taps.shifts, frequencies, grid_sizes)
+    return asarray_like(taps.weight, phases)
 
 
 def matrix_at(

@@ -38,12 +38,13 @@ from .peak import NO_PROGRESS
 from .rounding import TIGHT, UP, of_layer, of_matrix
 from .search import norm_on_torus
 from .top_vectors import (
-    attained_near,
     pair_derivative,
+    pair_near_peak,
     peak_derivative,
 )
 
-SUBNORMAL = float(np.finfo(np.float64).smallest_normal)
+# Numbers below SMALLEST_NORMAL have fewer digits than others; none is above LARGEST.
+SMALLEST_NORMAL = float(np.finfo(np.float64).smallest_normal)
 LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -144,35 +145,35 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
 def norm_by(
     route: NormRoute | None, weight: Array, stencil: Stencil, rtol: float
 ) -> NormBounds:
-    """The norm of a layer by this route; None stands for the one that suits it."""
+    """The norm of a layer by this route; None: by the route for this layer."""
 
-    def ends(plain: Array) -> tuple[float, float]:
-        found = norm_bounds(plain, stencil, rtol, route=route)
-        return found.lower, found.upper
+    def both(plain: Array) -> tuple[float, float]:
+        bounds = norm_bounds(plain, stencil, rtol, route=route)
+        return bounds.lower, bounds.upper
 
-    def ends_and_gradient(plain: Array) -> tuple[Array, float, float]:
-        found = norm_bounds(plain, stencil, rtol, route=route)
-        return found.derivative(), found.lower, found.upper
+    def both_and_gradient(plain: Array) -> tuple[Array, float, float]:
+        bounds = norm_bounds(plain, stencil, rtol, route=route)
+        return bounds.derivative(), bounds.lower, bounds.upper
 
     if is_differentiated(weight):
         gradient, lower, upper = call_on_host(
-            ends_and_gradient, weight, arrays=1, scalars=(-1, 1)
+            both_and_gradient, weight, arrays=1, scalars=(-1, 1)
         )
         upper = with_gradient(upper, gradient, weight)
     else:
-        lower, upper = call_on_host(ends, weight, arrays=0, scalars=(-1, 1))
+        lower, upper = call_on_host(both, weight, arrays=0, scalars=(-1, 1))
     method = route.method if route else method_of(stencil)
     return NormBounds(lower=lower, upper=upper, method=method, grid=stencil.grid)
 
 
 def upper_bound(weight: Array, stencil: Stencil, rtol: float) -> float:
-    """The certified bound alone: the lower one takes longer if there are borders."""
+    """The certified bound alone: for an embedding the lower one takes longer."""
     return norm_bounds(weight, stencil, rtol, attain=False).upper
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounds:
-    """Both bounds of a norm, and the derivative of the upper one by the weight."""
+    """Both bounds of a norm, and the derivative of the upper one."""
 
     lower: float
     upper: float
@@ -187,23 +188,23 @@ def norm_bounds(
     attain: bool = True,
     route: NormRoute | None = None,
 ) -> Bounds:
-    """Bounds of the norm of plain numbers, by the route that suits them if not stated.
+    """Bounds of the norm for plain numbers, by the route for this layer if not stated.
 
-    Unless it is to be attained, the lower bound may be 0.
+    Unless `attain`, the lower bound of an embedding is 0: nothing is computed for it.
     """
     double, scale = normalized(weight)
     if route is None:
         real, host = not is_complex(double), is_host(double)
         route = norm_route(stencil, real=real, on_host=host)
     if route.method == "matrix":
-        found = _by_matrix(double, operator_of(double, stencil), rtol)
+        bounds = _by_matrix(double, operator_of(double, stencil), rtol)
     else:
-        found = _by_torus(double, stencil, rtol, route, attain=attain)
-    lower, upper = min(found.lower * scale, LARGEST), found.upper * scale
-    if 0 < upper < SUBNORMAL:  # there the product was rounded
+        bounds = _by_torus(double, stencil, rtol, route, attain=attain)
+    lower, upper = min(bounds.lower * scale, LARGEST), bounds.upper * scale
+    if 0 < upper < SMALLEST_NORMAL:  # the products above were rounded
         lower, upper = math.nextafter(lower, 0.0), math.nextafter(upper, math.inf)
     xp = namespace(weight)
-    return Bounds(lower, upper, lambda: xp.astype(found.derivative(), weight.dtype))
+    return Bounds(lower, upper, lambda: xp.astype(bounds.derivative(), weight.dtype))
 
 
 def _by_torus(
@@ -219,8 +220,8 @@ def _by_torus(
         lower = 0.0
     elif route.method == "embedding":
         near = max(rtol, 1e-6) / 10
-        pair, _ = attained_near(
-            weight, stencil, taps, peak, rtol=near, most=factor * upper
+        pair, _ = pair_near_peak(
+            weight, stencil, taps, peak, rtol=near, upper=factor * upper
         )
         numbers = math.prod(pair.x.shape) + math.prod(pair.y.shape)
         lower = of_layer(weight, stencil, numbers).lower(pair.gain)
@@ -230,10 +231,10 @@ def _by_torus(
 
 
 def _by_matrix(weight: Array, operator: Operator, rtol: float) -> Bounds:
-    """Lanczos for the lower end, a factorization of the matrix for the upper one."""
+    """Lanczos for the lower bound, a factorization of the matrix for the upper one."""
     xp, stencil = namespace(weight), operator.stencil
     matrices = group_matrices(weight, stencil)
-    pair = _by_lanczos(operator, matrices, rtol / 10)
+    pair = _pair_by_lanczos(operator, matrices, rtol / 10)
     rows, columns = matrix_shape(stencil)
     matrices = matrices if rows <= columns else adjoint(matrices)
     gram = xp.matmul(matrices, adjoint(matrices))
@@ -241,14 +242,14 @@ def _by_matrix(weight: Array, operator: Operator, rtol: float) -> Bounds:
     eye = asarray_like(gram, np.eye(min(rows, columns)))
 
     def certified(pair: Pair, rtol: float) -> float | None:
-        level = allowance.threshold(pair.gain, rtol)
-        if level and not are_definite(level**2 * eye - gram).all():
+        threshold = allowance.threshold(pair.gain, rtol)
+        if threshold and not are_definite(threshold**2 * eye - gram).all():
             return None
-        return allowance.upper(level)
+        return allowance.upper(threshold)
 
     upper = certified(pair, min(rtol, TIGHT)) or certified(pair, rtol)
     if upper is None:
-        pair = _top_of_matrix(operator, gram)
+        pair = _pair_by_eigh(operator, gram)
         upper = certified(pair, min(rtol, TIGHT))
     if upper is None:
         raise ArithmeticError(NO_PROGRESS)
@@ -256,8 +257,8 @@ def _by_matrix(weight: Array, operator: Operator, rtol: float) -> Bounds:
     return Bounds(lower, upper, lambda: pair_derivative(operator, pair, weight))
 
 
-def _by_lanczos(operator: Operator, matrices: Array, rtol: float) -> Pair:
-    """The top singular pair, found on the matrices, as the operator has it."""
+def _pair_by_lanczos(operator: Operator, matrices: Array, rtol: float) -> Pair:
+    """The top input, found by Lanczos on the matrices, with the operator's own gain."""
     xp, stencil = namespace(matrices), operator.stencil
     apply = partial(xp.matmul, matrices)
 
@@ -266,13 +267,13 @@ def _by_lanczos(operator: Operator, matrices: Array, rtol: float) -> Pair:
 
     shape = (*matrices.shape[::2], 1)
     start = asarray_like(matrices, np.random.default_rng(0).standard_normal(shape))
-    found = top_pair(apply, gram, start, rtol=rtol).x
-    image = xp.reshape(found, (stencil.groups, stencil.in_channels, *stencil.columns))
+    x = top_pair(apply, gram, start, rtol=rtol).x
+    image = xp.reshape(x, (stencil.groups, stencil.in_channels, *stencil.columns))
     return gain_of(operator.apply, image)
 
 
-def _top_of_matrix(operator: Operator, gram: Array) -> Pair:
-    """The top singular pair by an eigendecomposition, where Lanczos has missed it."""
+def _pair_by_eigh(operator: Operator, gram: Array) -> Pair:
+    """The top singular pair by an eigendecomposition, if Lanczos has missed it."""
     xp, stencil = namespace(gram), operator.stencil
     values, vectors = xp.linalg.eigh(gram)
     group = int(xp.argmax(values[:, -1]))

@@ -178,9 +178,9 @@ def symbol_entries(taps: Taps, unit: float) -> float:
     inverse: 21.4 u in all), its exponential by at most another 6 u (either part is
     supposed to be within 4 units in the last place), and a complex product by sqrt(5) u
     (Brent, Percival and Zimmermann, Math. Comp. 76, 2007): below 30 u per axis. On fine
-    grids turns are added up first. Sums that are below k are off by up to k u, so that
-    all turns are off by at most d (d + 2) u / 2, and the angle of up to 2 pi d by 1.4 u
-    of itself besides: below (4 d^2 + 26 d) u, which is also at least 30 d u.
+    grids the cycles of all axes are added up first. Sums that are below k are off by up
+    to k u, so that their sum is off by at most d (d + 2) u / 2, and the angle of up to
+    2 pi d by 1.4 u of itself besides: below (4 d^2 + 26 d) u, at least 30 d u.
     """
     most = max(part.stop - part.start for part in taps.phases)
     axes = taps.shifts.shape[1]
@@ -280,7 +280,7 @@ def gain(side: int, columns: int, unit: float) -> float:
 
 
 def of_matrix(weight: Array, stencil: Stencil) -> Allowance:
-    """For the matrices of a layer, (out * rows, into * columns), one per group.
+    """For the matrices of a layer, (out * rows, in * columns), one per group.
 
     Their entries are sums of taps that read the same site: off by less than what
     `_applied` allows for. Gains come from the layer itself: see `of_layer`.
@@ -306,8 +306,8 @@ def of_layer(weight: Array, stencil: Stencil, numbers: int) -> Allowance:
 def _applied(weight: Array, stencil: Stencil) -> float:
     """What the layer's answer to an input of length 1 may be off by, in length.
 
-    Each number is a complex inner product (2) with `taps * into` terms; two more pay
-    for terms of second order, for an input slightly longer than 1, and for the
+    Each number is a complex inner product (2) of `taps * in_channels` terms; two more
+    pay for terms of second order, for an input slightly longer than 1, and for the
     rounding of what follows. The layer with the sizes of its taps is a convolution
     after an extension that repeats each site at most `repeats` times. The norm of the
     former is at most that of its symbol at frequency 0, sum over t of |W_t|.
@@ -342,18 +342,18 @@ def interpolation(terms: int, lebesgue: float) -> float:
 def lebesgue_constant(nodes: np.ndarray) -> float:
     """The largest sum of the sizes of Dirichlet kernels, for n nodes on each axis.
 
-    For odd n it is attained half way between two nodes. Proof on one axis: between two
+    For odd n it is attained midway between two nodes. Proof on one axis: between two
     nodes the kernels keep their signs. With these signs their sum is a trigonometric
     polynomial of degree d = (n - 1) / 2 that is 1 or -1 at the nodes: 1 at both ends of
     the interval, alternating elsewhere. So it changes its sign 2 d times outside of the
     interval, has no other zeros, and its derivative has one zero between any two of
     them. In the arc around the interval that zero is the middle, by symmetry.
 
-    Half way, all |sin(n x / 2)| are 1, and |D(x)| = 1 / (n |sin(x / 2)|). On several
+    Midway, all |sin(n x / 2)| are 1, and |D(x)| = 1 / (n |sin(x / 2)|). On several
     axes kernels are products, and so are the sums.
     """
-    found = 1.0
+    constant = 1.0
     for n in nodes:
         sines = np.sin(np.pi * (2 * np.arange(n) + 1) / (2 * n))
-        found *= float(np.mean(1 / sines))
-    return found
+        constant *= float(np.mean(1 / sines))
+    return constant

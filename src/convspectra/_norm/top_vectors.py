@@ -27,8 +27,11 @@ from .lanczos import Pair, gain_of, top_pair
 from .peak import Peak
 from .search import norm_on_torus
 
-GROUPS = 4  # in which a top pair is looked for
-POWER_STEPS = 8
+# Lanczos runs in at most so many groups: those in which POWER_STEPS steps of power
+# iteration reach the largest gains.
+GROUPS, POWER_STEPS = 4, 8
+# Noise that is added to a start of Lanczos, relative, so that no direction is missing.
+NOISE = 1e-2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,19 +67,19 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
     double, scale = normalized(detach_to_numpy(weight))
     torus, factor = embedding(stencil)
 
-    def found(double: Array) -> tuple[Pair, int]:
+    def top(double: Array) -> tuple[Pair, int]:
         taps, real = taps_of(double, torus), not is_complex(double)
         host = is_host(double)
         route = torus_route("frequencies", torus, real=real, on_host=host)
         peak = norm_on_torus(taps, torus.rows, route, real=real, rtol=rtol)
         if not stencil.is_torus:
-            most = factor * peak.upper
-            return attained_near(double, stencil, taps, peak, rtol=rtol, most=most)
+            upper = factor * peak.upper
+            return pair_near_peak(double, stencil, taps, peak, rtol=rtol, upper=upper)
         operator = one_group(double, stencil, peak.group)
         wave = asarray_like(double, peak_wave(operator, taps, peak))
         return gain_of(operator.apply, wave), peak.group
 
-    pair, group = with_one_thread(found, double)
+    pair, group = with_one_thread(top, double)
     x, y = pair.x, pair.y * scale
     if stencil.transposed:  # the layer is the transpose, not the adjoint
         x, y = conj(pair.y) / (pair.gain or 1.0), conj(pair.x) * (pair.gain * scale)
@@ -88,7 +91,7 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
 
 
 def _as_image(x: Array, weight: Array, stencil: Stencil, group: int) -> Array:
-    """The channels of one group among all, in library and precision of `weight`."""
+    """An image of one group among all groups, in library and precision of `weight`."""
     part = to_numpy(x)[0]
     full = np.zeros((stencil.groups, *part.shape), dtype=part.dtype)
     full[group] = part
@@ -96,41 +99,38 @@ def _as_image(x: Array, weight: Array, stencil: Stencil, group: int) -> Array:
 
 
 def one_group(weight: Array, stencil: Stencil, group: int) -> Operator:
-    """The layer with no group but this one."""
-    part = weight[
-        group * stencil.out_channels : (group + 1) * stencil.out_channels, ...
-    ]
-    return operator_of(part, replace(stencil, groups=1))
+    """This group of the layer, as a layer of one group."""
+    own = slice(group * stencil.out_channels, (group + 1) * stencil.out_channels)
+    return operator_of(weight[own, ...], replace(stencil, groups=1))
 
 
 def peak_wave(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
-    """The plane wave with the peak's frequency, in its group: (1, into, *columns)."""
+    """The plane wave of the peak's frequency and vector: (1, in, *columns)."""
     stencil = operator.stencil
     site = np.indices(stencil.columns).reshape(len(stencil.columns), -1).T
     row, residue = np.divmod(site + stencil.pad_before, stencil.stride)
-    same = (residue[:, None, :] == taps.pattern.residues).all(
-        axis=-1
-    )  # (sites, phases)
+    same = (residue[:, None, :] == taps.pattern.residues).all(axis=-1)
+    # (sites, polyphase components)
     phase = np.exp(-2j * np.pi * (row @ peak.cycles % 1.0))
     channels = to_numpy(peak.right).reshape(len(taps.pattern.residues), -1)
-    wave = (same * phase[:, None]) @ channels  # (sites, into)
+    wave = (same * phase[:, None]) @ channels  # (sites, in)
     wave = wave.T.reshape(1, -1, *stencil.columns)
     if is_complex(operator.taps):
         return wave
-    # Both parts are stretched alike, since the layer is real: take the longer one.
+    # The layer is real, so that both parts have the same gain: take the longer one.
     return max((wave.real, wave.imag), key=np.linalg.norm)
 
 
-def attained(
+def _top_pair_from(
     operator: Operator, start: np.ndarray | None, *, rtol: float, goal: float
 ) -> Pair:
-    """The top singular pair of the layer as it is, by Lanczos from `start`."""
+    """The top singular pair by Lanczos from `start`, or from noise without one."""
     stencil = operator.stencil
     shape = (stencil.groups, stencil.in_channels, *stencil.columns)
     noise = np.random.default_rng(0).standard_normal(shape)
     noise = noise / np.linalg.norm(noise)
-    if start is not None:  # a little noise, so that nothing is out of reach
-        noise = 1e-2 * noise + start / (np.linalg.norm(start) or 1.0)
+    if start is not None:
+        noise = NOISE * noise + start / (np.linalg.norm(start) or 1.0)
     image = asarray_like(operator.taps, noise)
 
     def gram(x: Array) -> Array:
@@ -139,35 +139,36 @@ def attained(
     return top_pair(operator.apply, gram, image, rtol=rtol, goal=goal)
 
 
-def attained_near(
+def pair_near_peak(
     weight: Array,
     stencil: Stencil,
     taps: Taps,
     peak: Peak,
     *,
     rtol: float,
-    most: float,
+    upper: float,
 ) -> tuple[Pair, int]:
-    """The top singular pair that the most promising groups have, and its group.
+    """The top singular pair of the most promising groups, and its group.
 
-    In the group of the peak from its wave, fading towards the edge. No gain is above
-    `most`, so that one near it is enough.
+    In the group of the peak Lanczos starts from the peak's wave, damped towards the
+    edge. It stops at a gain within `rtol` of `upper`, an upper bound of the norm.
     """
-    found, goal = [], most * (1 - rtol)
-    for group in _loudest_groups(weight, stencil):
+    pairs, goal = [], upper * (1 - rtol)
+    for group in _promising_groups(weight, stencil):
         operator, start = one_group(weight, stencil, group), None
         if group == peak.group:
             start = peak_wave(operator, taps, peak)
             for axis, n in enumerate(stencil.columns, start=2):
-                bump = np.sin(np.pi * np.arange(1, n + 1) / (n + 1))
-                start = start * bump.reshape((-1,) + (1,) * (start.ndim - axis - 1))
-        found.append((attained(operator, start, rtol=rtol, goal=goal), group))
-        if found[-1][0].gain >= goal:
+                window = np.sin(np.pi * np.arange(1, n + 1) / (n + 1))
+                start = start * window.reshape((-1,) + (1,) * (start.ndim - axis - 1))
+        pair = _top_pair_from(operator, start, rtol=rtol, goal=goal)
+        pairs.append((pair, group))
+        if pair.gain >= goal:
             break
-    return max(found, key=lambda pair_and_group: pair_and_group[0].gain)
+    return max(pairs, key=lambda pair_and_group: pair_and_group[0].gain)
 
 
-def _loudest_groups(weight: Array, stencil: Stencil) -> list[int]:
+def _promising_groups(weight: Array, stencil: Stencil) -> list[int]:
     """All groups if they are few; else those in which power iteration gains most."""
     if stencil.groups <= GROUPS:
         return list(range(stencil.groups))
@@ -184,7 +185,7 @@ def _loudest_groups(weight: Array, stencil: Stencil) -> list[int]:
 
 
 def peak_derivative(taps: Taps, peak: Peak, weight: Array) -> Array:
-    """The derivative of the norm at a peak: left right^H, folded back to the taps."""
+    """The derivative of the norm at a peak: left right^H, folded back to the kernel."""
     xp = namespace(taps.weight)
     outer = peak.left[:, None] * xp.conj(peak.right)[None, :]
     group = np.arange(taps.channel_shape[0]).reshape(1, -1, 1, 1) == peak.group
