@@ -53,9 +53,8 @@ def smallest_square(
     smallest, largest = _eigenvalues_at(taps, boxes, allowance)
     # The sum over the axes, cosine, sine and all that follows cost less than 2^7 u.
     lost = 2**7 * UNIT_DOUBLE * largest
-    return max(
-        (smallest * cosine - largest * sine - lost) / (cosine - sine + lost), 0.0
-    )
+    least = (smallest * cosine - largest * sine - lost) / (cosine - sine)
+    return max(least * DOWN, 0.0)
 
 
 def _eigenvalues_at(
