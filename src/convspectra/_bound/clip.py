@@ -135,7 +135,7 @@ def _excess_of_many(
     blocks: TorusBlocks, kernel: np.ndarray, most: float, numbers: np.ndarray
 ) -> np.ndarray:
     """What exceeds `most` at these frequencies, folded back: in lanes of vectors."""
-    from .._compiled.soft_threshold import excess
+    from .._compiled.soft_threshold import soft_threshold
 
     symbols = BatchedSymbols(replace(blocks.taps, weight=kernel))
     bound = symbols.dtype.type(most)
@@ -151,7 +151,7 @@ def _excess_of_many(
             tall = re.shape[0] >= re.shape[1]
             if not tall:
                 re, im = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (re, im))
-            excess(re, im, bound, 0, re.shape[2])
+            soft_threshold(re, im, bound, 0, re.shape[2])
             if not tall:
                 re, im = re.swapaxes(0, 1), im.swapaxes(0, 1)
             weighted = phase * blocks.weights[part, None]
