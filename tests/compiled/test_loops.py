@@ -151,7 +151,10 @@ def test_the_soft_threshold_is_that_of_an_svd(family, shape, dtype, part, rng):
     for count in (1, 21):
         x = batch(rng, family, shape, count)
         bound = part * np.linalg.norm(x, 2, axis=(1, 2)).max()
-        found, want = soft_thresholded(x, bound, dtype), soft_thresholded_by_svd(x, bound)
+        found, want = (
+            soft_thresholded(x, bound, dtype),
+            soft_thresholded_by_svd(x, bound),
+        )
         np.testing.assert_allclose(found, want, rtol=0, atol=2 * close(dtype, x))
         if part > 1:
             assert not found.any()

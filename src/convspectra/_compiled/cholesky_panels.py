@@ -92,7 +92,9 @@ def definite_panels(re, im, panels, rows, squares, sizes):
             for k in range(j):
                 first, width, place, stride = panels[k]
                 start = place + panels[j, 0] - first
-                add_product(r, c, panels[j], rows, minus_one, r, c, start, width, stride)
+                add_product(
+                    r, c, panels[j], rows, minus_one, r, c, start, width, stride
+                )
             most = max(most, factor(r, c, panels[j], rows, sums))
             if most == np.inf:
                 break

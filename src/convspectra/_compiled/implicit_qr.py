@@ -145,8 +145,10 @@ def rotate(z, q, c, s, y):
 
 @subroutine
 def unrotate(z, row, count, n, cycles, spans, sweeps):
-    """Apply the rotations of `diagonalize`, last one first, to the first `count` rows of
-    z, which are real: one vector after the other."""
+    """Apply the rotations of `diagonalize`, last one first, to `count` rows of z.
+
+    These are real: one vector after the other.
+    """
     W = lanes(z)
     for after in range(sweeps, 0, -TOGETHER):
         for j in range(0, count, 4):

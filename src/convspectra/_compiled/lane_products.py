@@ -28,7 +28,7 @@ def put_four(a, x0, x1, x2, x3):
 
 @subroutine
 def multiply(x, y, out, m, n, depth, row, x_steps, y_steps, upper):
-    """Set `out` to conj(x) y, for x of m rows, y of n columns and sums of `depth` terms.
+    """Set `out` to conj(x) y: x has m rows, y n columns, and sums have `depth` terms.
 
     x_steps and y_steps are the distances from an entry to the next one below it and to
     the right of it. If `upper`, what is below the diagonal is left undefined.

@@ -112,7 +112,9 @@ def repeated(builder, vector, x):
     """The vector with x in every lane."""
     none = ir.Constant(vector.ir, ir.Undefined)
     zeros = ir.Constant(ir.VectorType(INDEX, vector.width), None)
-    return builder.shuffle_vector(builder.insert_element(none, x, INDEX(0)), none, zeros)
+    return builder.shuffle_vector(
+        builder.insert_element(none, x, INDEX(0)), none, zeros
+    )
 
 
 @intrinsic

@@ -161,7 +161,9 @@ def add_square(typingctx, a, x):
     def codegen(context, builder, sig, args):
         found = args[0]
         for part in cgutils.unpack_tuple(builder, args[1]):
-            found = builder.fadd(found, builder.fmul(part, part, flags=FUSE), flags=FUSE)
+            found = builder.fadd(
+                found, builder.fmul(part, part, flags=FUSE), flags=FUSE
+            )
         return found
 
     return a(a, x), codegen

@@ -1,4 +1,4 @@
-"""Which parameters of a model are to be bounded, by how much, at which geometries."""
+"""Which parameters of a model are to be bounded, by how much, at which geometries?"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from torch import nn
 from .._base import positive
 from .._layer.geometry import Geometry, per_axis
 from ._layers import Layers, lazy_ones, recorded, uses_of, uses_on_any_size
-from ._modules import is_compiled, not_known, unwrapped
+from ._modules import as_kernel, is_compiled, not_known, unwrapped, whole
 from ._record import Recorder, Use
 
 NO_BOUND = "no bound applies to it (for a Linear layer: `linear` is False)"
@@ -22,7 +22,7 @@ Bounds = float | Mapping[str, float | None]
 
 @dataclass(slots=True, eq=False)
 class Target:
-    """A kernel to be bounded; tied ones count once, at all their geometries."""
+    """A parameter to be bounded, at all geometries of the layers that share it."""
 
     name: str
     module: nn.Module
@@ -31,7 +31,7 @@ class Target:
 
     @property
     def parameter(self) -> torch.Tensor:
-        """The weight, which others may have put another tensor in place of."""
+        """The module's weight as it is now: it may have been replaced since."""
         parameter = self.module._parameters.get("weight")
         if parameter is None:
             raise ValueError(
@@ -40,21 +40,25 @@ class Target:
             )
         return parameter
 
+    def kernel(self) -> torch.Tensor:
+        """The whole kernel; if it is sharded, all processes must call this."""
+        return as_kernel(whole(self.parameter.detach()))
+
     @property
     def cost(self) -> float:
-        """About how long it takes, against others."""
-        out, into = self.parameter.shape[:2]
+        """The time that it takes to bound, up to a common factor: about."""
+        rows, columns = self.parameter.shape[:2]
         sites = sum(_sites(geometry) for geometry in self.geometries)
-        return float(out * into * min(out, into) * sites)
+        return float(rows * columns * min(rows, columns) * sites)
 
 
 def targets_of(
     uses: Sequence[Use], max_norm: Bounds, *, linear: bool, frozen: bool
 ) -> tuple[list[Target], dict[str, str]]:
-    """The kernels to be bounded, and why others are not.
+    """The parameters to be bounded, and the reasons why others are not.
 
-    `linear` and `frozen` say whether Linear layers, and parameters that need no
-    gradient, are among them.
+    `linear` and `frozen` say whether to bound Linear layers, and parameters that need
+    no gradient.
     """
     found: dict[torch.Tensor, Target] = {}
     bounds = bound_of_each(uses, max_norm, linear=linear)
@@ -106,7 +110,7 @@ def uses_in(model: nn.Module, example: Any) -> tuple[list[Use], dict[str, str]]:
 
 
 class Watch:
-    """The layers of a model, from the passes that it makes anyway."""
+    """The layers of a model, recorded while it is called for other reasons."""
 
     def __init__(self, model: nn.Module) -> None:
         if is_compiled(model):
@@ -118,6 +122,7 @@ class Watch:
         self.recorder = Recorder(self.model)
 
     def uses(self) -> tuple[list[Use], dict[str, str]]:
+        """What was recorded so far, and why other layers are not there; then stop."""
         uses, skipped = recorded(self.model, self.recorder)
         if not uses:
             raise RuntimeError(
@@ -129,6 +134,7 @@ class Watch:
 
 
 def _checked(max_norm: Bounds, names: Sequence[str]) -> Mapping[str, float | None]:
+    """Bounds by pattern, each of which matches a layer."""
     bounds = max_norm if isinstance(max_norm, Mapping) else {"*": max_norm}
     if not names:
         raise ValueError(
@@ -152,6 +158,7 @@ def _bound(bounds: Mapping[str, float | None], name: str) -> float | None:
 
 
 def _sites(geometry: Geometry) -> int:
+    """How many outputs a channel has; 1 if the grid is not known."""
     if geometry.grid is None:
         return 1
     sides = zip(per_axis(geometry.grid, 1), per_axis(geometry.stride, 1))
