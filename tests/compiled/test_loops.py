@@ -13,12 +13,12 @@ from convspectra._compiled.cholesky_batched import (
 from convspectra._compiled.cholesky_panels import (
     definite_panels,
     gram_panels,
-    lanczos_panels,
     layout,
-    top_eigenvalues,
 )
+from convspectra._compiled.lanczos_panels import lanczos_panels
 from convspectra._compiled.soft_threshold import soft_threshold
 from convspectra._compiled.svdvals import values_of_large, values_of_many
+from convspectra._compiled.tridiagonal import top_eigenvalues
 from convspectra._compiled.weighted_sums import weighted_sums
 
 REAL = {"float32": np.float32, "float64": np.float64}

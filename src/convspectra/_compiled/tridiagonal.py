@@ -1,10 +1,21 @@
 """Eigenvalues of symmetric tridiagonal matrices by bisection, one matrix per lane.
 
-The diagonal and the squares of what is beside it are arrays of n vectors.
+In the subroutines, the diagonal and the squares of the numbers beside it are arrays of
+n vectors.
 """
 
-from .jit import subroutine
-from .simd import lanes, load, load_like, maximum, splat, sqrt, where_less
+from .jit import jit, subroutine
+from .simd import (
+    lanes,
+    load,
+    load_like,
+    maximum,
+    splat,
+    sqrt,
+    store_first,
+    where_less,
+)
+from .workspace import aligned
 
 HALVINGS = 20  # of Gershgorin's interval, for an estimate: 1e-6 of it is left
 
@@ -47,3 +58,28 @@ def largest_eigenvalue(diagonal, squares, n):
         high = maximum(d + before + after, high)  # no eigenvalue is beyond (Gershgorin)
         before = after
     return kth_eigenvalue(diagonal, squares, n, 0, low, high, HALVINGS)
+
+
+@jit
+def top_eigenvalues(diagonal, beside, found):
+    """The largest eigenvalues of symmetric tridiagonal matrices, from below.
+
+    Parameters
+    ----------
+    diagonal : array, shape (count, n)
+    beside : array, shape (count, n - 1) or more
+    found : array, shape (count,)
+    """
+    number, n = diagonal.shape
+    W = lanes(found)
+    d, squares = aligned(n * W, found), aligned(n * W, found)
+    for first in range(0, number, W):
+        count = min(W, number - first)
+        d[:] = 0
+        squares[:] = 0
+        for lane in range(count):
+            for k in range(n):
+                d[k * W + lane] = diagonal[first + lane, k]
+            for k in range(n - 1):
+                squares[k * W + lane] = beside[first + lane, k] ** 2
+        store_first(found, first, largest_eigenvalue(d, squares, n), count)

@@ -12,7 +12,7 @@ def weighted_sums(weights, arrays, out):
 
     Parameters
     ----------
-    weights : array, shape (sums, terms)
+    weights : array, shape (sums, terms), contiguous
     arrays : array, shape (terms, numbers), contiguous
     out : array, shape (sums, numbers), contiguous
     """

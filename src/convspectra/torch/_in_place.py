@@ -69,6 +69,6 @@ def _once(
     model: nn.Module, max_norm: Bounds, example: Any, linear: bool, method: str
 ) -> Pass:
     check_has_numbers(model)
-    uses, skipped = uses_in(model, example)
-    targets, left = targets_of(uses, max_norm, linear=linear, frozen=True)
-    return bound_all(targets, method, replicas_of(model), {}, skipped | left)
+    uses = uses_in(model, example)
+    targets = targets_of(uses, max_norm, linear=linear, frozen=True)
+    return bound_all(targets, method, replicas_of(model), {})

@@ -1,7 +1,7 @@
 """One pass over the kernels of a model that bounds the norm of each of them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -12,7 +12,7 @@ from .._arrays.threads import spread
 from .._bound.enforce import Enforced, enforce, largest_norm, norm_lipschitz
 from .._text import Upper, aligned, cell
 from ._replicas import Replicas, write
-from ._targets import Target
+from ._targets import Target, Targets
 
 # Covers the rounding of a Frobenius norm in single precision.
 ROUNDING = 1.001
@@ -84,11 +84,7 @@ class Pass:
 
 @torch.no_grad()
 def bound_all(
-    targets: Sequence[Target],
-    method: str,
-    replicas: Replicas,
-    known: dict[int, Enforced],
-    skipped: dict[str, str],
+    all_targets: Targets, method: str, replicas: Replicas, known: dict[int, Enforced]
 ) -> Pass:
     """Enforce the bounds of all targets: each in one process, for all of them.
 
@@ -96,7 +92,7 @@ def bound_all(
     bounds in the last one, by the index of the target, so that those which have hardly
     moved are not measured again.
     """
-    start = time.perf_counter()
+    start, targets = time.perf_counter(), all_targets.found
     owners = replicas.owners([target.cost for target in targets])
     own: dict[int, torch.Tensor] = {}
     for number, target in enumerate(targets):
@@ -130,7 +126,8 @@ def bound_all(
         weight = done[number].weight if number in done else None
         _exchange(targets[number], weight, owners[number], replicas)
     in_order = tuple(changes[number] for number in range(len(targets)))
-    return Pass(in_order, skipped, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return Pass(in_order, all_targets.skipped, seconds)
 
 
 def _bound_one(

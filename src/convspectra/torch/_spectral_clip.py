@@ -11,9 +11,9 @@ from .._base import size
 from .._bound.enforce import METHODS, Enforced
 from ._modules import check_has_numbers
 from ._pass import Pass, bound_all
-from ._record import Use
+from ._record import Uses
 from ._replicas import replicas_of
-from ._targets import Bounds, Target, Watch, targets_of, uses_in
+from ._targets import Bounds, Targets, Watch, targets_of, uses_in
 
 Log = Callable[[str, float, int], Any]
 
@@ -108,11 +108,10 @@ class SpectralClip:
         self._since: float | None = None
         self._known: dict[int, Enforced] = {}
         self._handles: list[tuple[Any, Any]] = []
-        self._targets: list[Target] = []
-        self._skipped: dict[str, str] = {}
+        self._targets: Targets | None = None
         self._watch = Watch(model) if example is None else None
         if example is not None:
-            self._set_targets(*uses_in(model, example))
+            self._targets = self._targets_of(uses_in(model, example))
 
     def attach(self, optimizer: torch.optim.Optimizer) -> "SpectralClip":
         """Count the steps of an optimizer from now on, and make a pass when one is due.
@@ -156,12 +155,11 @@ class SpectralClip:
         """Make a pass now, which bounds every layer."""
         start = time.perf_counter()
         if self._watch is not None:
-            self._set_targets(*self._watch.uses())
+            self._targets = self._targets_of(self._watch.uses())
             self._watch = None
+        assert self._targets is not None  # from the example, or just now
         replicas = replicas_of(self.model, self.group)
-        self.last = bound_all(
-            self._targets, self.method, replicas, self._known, self._skipped
-        )
+        self.last = bound_all(self._targets, self.method, replicas, self._known)
         self.passes += 1
         if self.log is not None and replicas.rank == 0:
             self._send(self.log, self.last)
@@ -195,11 +193,8 @@ class SpectralClip:
             f"steps, {self.passes} passes, {100 * self.share:.2f} % of the time"
         )
 
-    def _set_targets(self, uses: list[Use], skipped: dict[str, str]) -> None:
-        targets, left = targets_of(
-            uses, self.max_norm, linear=self.linear, frozen=False
-        )
-        self._targets, self._skipped = targets, skipped | left
+    def _targets_of(self, uses: Uses) -> Targets:
+        return targets_of(uses, self.max_norm, linear=self.linear, frozen=False)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         # If a gradient scaler skips a step, this hook is not called; but a fused

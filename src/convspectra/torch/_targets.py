@@ -11,9 +11,9 @@ from torch import nn
 
 from .._base import positive
 from .._layer.geometry import Geometry, per_axis
-from ._layers import Layers, lazy_ones, recorded, uses_of, uses_on_any_size
-from ._modules import as_kernel, is_compiled, not_known, unwrapped, whole
-from ._record import Recorder, Use
+from ._layers import Layers, recorded, uses_of, uses_on_any_size
+from ._modules import as_kernel, is_compiled, unwrapped, whole
+from ._record import Recorder, Use, Uses
 
 NO_BOUND = "no bound applies to it (for a Linear layer: `linear` is False)"
 
@@ -52,10 +52,16 @@ class Target:
         return float(rows * columns * min(rows, columns) * sites)
 
 
-def targets_of(
-    uses: Sequence[Use], max_norm: Bounds, *, linear: bool, frozen: bool
-) -> tuple[list[Target], dict[str, str]]:
-    """The parameters to be bounded, and the reasons why others are not.
+@dataclass(frozen=True, slots=True, eq=False)
+class Targets:
+    """The parameters to be bounded, and the layers that are skipped, with reasons."""
+
+    found: list[Target]
+    skipped: dict[str, str]
+
+
+def targets_of(uses: Uses, max_norm: Bounds, *, linear: bool, frozen: bool) -> Targets:
+    """What is to be bounded of the layers that a model uses.
 
     `linear` and `frozen` say whether to bound Linear layers, and parameters that need
     no gradient.
@@ -63,7 +69,8 @@ def targets_of(
     found: dict[torch.Tensor, Target] = {}
     bounds = bound_of_each(uses, max_norm, linear=linear)
     wanted = {use.name for use, _ in bounds}
-    skipped = {use.name: NO_BOUND for use in uses if use.name not in wanted}
+    skipped = dict(uses.skipped)
+    skipped |= {use.name: NO_BOUND for use in uses.found if use.name not in wanted}
     for use, bound in bounds:
         parameter = use.module._parameters.get("weight")
         if parameter is None:
@@ -78,15 +85,15 @@ def targets_of(
         target.max_norm = min(target.max_norm, bound)
         if use.geometry not in target.geometries:
             target.geometries.append(use.geometry)
-    return list(found.values()), skipped
+    return Targets(list(found.values()), skipped)
 
 
 def bound_of_each(
-    uses: Sequence[Use], max_norm: Bounds, *, linear: bool
+    uses: Uses, max_norm: Bounds, *, linear: bool
 ) -> list[tuple[Use, float]]:
     """The layers that are to be bounded, with their bounds."""
-    bounds = _checked(max_norm, [use.name for use in uses])
-    found = ((use, _bound(bounds, use.name)) for use in uses)
+    bounds = _checked(max_norm, [use.name for use in uses.found])
+    found = ((use, _bound(bounds, use.name)) for use in uses.found)
     return [
         (use, bound)
         for use, bound in found
@@ -94,19 +101,17 @@ def bound_of_each(
     ]
 
 
-def uses_in(model: nn.Module, example: Any) -> tuple[list[Use], dict[str, str]]:
+def uses_in(model: nn.Module, example: Any) -> Uses:
     """The layers of a model on an example; on inputs of any size if there is none."""
     model = unwrapped(model)
     if isinstance(example, Layers):
-        return list(example.uses), example.skipped
+        return Uses(list(example.uses), example.skipped)
     if example is None:
-        return uses_on_any_size(model), lazy_ones(model) | dict(not_known(model))
+        return uses_on_any_size(model)
     if isinstance(example, Mapping):
-        uses, skipped = uses_of(model, (), example)
-    else:
-        args = example if isinstance(example, (tuple, list)) else (example,)
-        uses, skipped = uses_of(model, tuple(args), {})
-    return uses, skipped | dict(not_known(model))
+        return uses_of(model, (), example)
+    args = example if isinstance(example, (tuple, list)) else (example,)
+    return uses_of(model, tuple(args), {})
 
 
 class Watch:
@@ -121,16 +126,16 @@ class Watch:
         self.model = unwrapped(model)
         self.recorder = Recorder(self.model)
 
-    def uses(self) -> tuple[list[Use], dict[str, str]]:
-        """What was recorded so far, and why other layers are not there; then stop."""
-        uses, skipped = recorded(self.model, self.recorder)
-        if not uses:
+    def uses(self) -> Uses:
+        """What was recorded so far; nothing more is recorded then."""
+        uses = recorded(self.model, self.recorder)
+        if not uses.found:
             raise RuntimeError(
                 "The model must have run, uncompiled, before its layers can be "
                 "bounded, and it has not. Call it, or pass an `example` of its input."
             )
         self.recorder.close()
-        return uses, skipped | dict(not_known(self.model))
+        return uses
 
 
 def _checked(max_norm: Bounds, names: Sequence[str]) -> Mapping[str, float | None]:
