@@ -52,7 +52,7 @@ def subroutine(function: Callable[..., Any]) -> Any:
 
     Python cannot call it, and it is not kept on disk by itself.
     """
-    return numba.njit(**OPTIONS, no_cpython_wrapper=True)(function)
+    return numba.njit(**OPTIONS | {"no_cpython_wrapper": True})(function)
 
 
 def sources() -> list[Path]:
