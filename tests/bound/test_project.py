@@ -16,7 +16,7 @@ from convspectra import (
     scale_to,
     singular_values,
 )
-from convspectra._bound.enforce import within
+from convspectra._bound.enforce import enforce
 from convspectra._layer.boundary import BOUNDARIES
 from convspectra._layer.stencil import stencil_of
 from convspectra._route import projects_by_matrix
@@ -302,11 +302,11 @@ def test_projecting_twice_is_projecting_once(shape, grid, part, seed):
 
 
 @pytest.mark.parametrize("method", ["project", "scale"])
-def test_a_kernel_at_two_geometries_is_inside_at_both(method):
-    # Here the projection for the second alone leads out of the first again.
+def test_a_kernel_at_two_geometries_satisfies_the_bound_at_both(method):
+    # Here the projection for the second alone violates the bound at the first again.
     weight = np.random.default_rng(13).standard_normal((2, 2, 3))
     geometries = [Geometry(4), Geometry(5, boundary="zeros", padding=1)]
     bound = 0.3 * norm_by_matrix(weight, geometries[0])
-    found = within(weight, geometries, bound, method)
+    found = enforce(weight, geometries, bound, method)
     largest = max(norm_by_matrix(found.weight, g) for g in geometries)
     assert largest <= found.after <= bound

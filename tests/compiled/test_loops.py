@@ -1,8 +1,10 @@
-"""The kernels that run many matrices in the lanes of vectors, against LAPACK."""
+"""Compiled routines for matrices in the lanes of vectors, against LAPACK."""
 
+import numba
 import numpy as np
 import pytest
 
+from convspectra._compiled import dqds
 from convspectra._compiled.cholesky_batched import (
     definite_products,
     definite_triangles,
@@ -11,12 +13,12 @@ from convspectra._compiled.cholesky_batched import (
 from convspectra._compiled.cholesky_panels import (
     definite_panels,
     gram_panels,
-    lanczos_panels,
     layout,
-    top_eigenvalues,
 )
-from convspectra._compiled.soft_threshold import excess
-from convspectra._compiled.svdvals import bisect, values_of_large, values_of_many
+from convspectra._compiled.lanczos_panels import lanczos_panels
+from convspectra._compiled.soft_threshold import soft_threshold
+from convspectra._compiled.svdvals import values_of_large, values_of_many
+from convspectra._compiled.tridiagonal import top_eigenvalues
 from convspectra._compiled.weighted_sums import weighted_sums
 
 REAL = {"float32": np.float32, "float64": np.float64}
@@ -118,25 +120,26 @@ def test_only_the_matrices_that_are_asked_for_are_written(rng):
 
 
 def test_the_last_resort_finds_the_values_too(rng):
-    d, e = rng.random((2, 12))
-    d[4] = e[7] = 0
-    lanes, lane = 3, 1
-    spread_d, spread_e = np.zeros((2, 12 * lanes))
-    spread_d[lane::lanes], spread_e[lane::lanes] = d, e
-    spread_e[-lanes + lane] = 0
-    found = np.zeros(12 * lanes)
-    bisect(spread_d, spread_e, 12, lane, lanes, found)
-    want = np.linalg.svd(np.diag(d) + np.diag(e[:-1], 1), compute_uv=False)
-    np.testing.assert_allclose(found[lane::lanes], want, atol=1e-14)
+    d, e = rng.random((2, 12, dqds.LANES))
+    d[4] = e[7] = e[-1] = 0
+    bad = np.arange(dqds.LANES) % 2.0
+    found = np.full((12, dqds.LANES), -1.0)
+    bisect = numba.njit(dqds.set_by_bisection.py_func)  # which Python can call
+    bisect(d.ravel(), e.ravel(), 12, bad, found.reshape(-1))
+    for lane in range(1, dqds.LANES, 2):
+        matrix = np.diag(d[:, lane]) + np.diag(e[:-1, lane], 1)
+        want = np.linalg.svd(matrix, compute_uv=False)
+        np.testing.assert_allclose(found[:, lane], want, atol=1e-14)
+    assert (found[:, ::2] == -1).all()
 
 
-def excess_of(x, bound, dtype):
+def soft_thresholded(x, bound, dtype):
     re, im = planar(x, dtype)
-    excess(re, im, REAL[dtype](bound), 0, len(x))
+    soft_threshold(re, im, REAL[dtype](bound), 0, len(x))
     return np.moveaxis(re + 1j * im, -1, 0)
 
 
-def excess_by_svd(x, bound):
+def soft_thresholded_by_svd(x, bound):
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     return (u * np.maximum(s - bound, 0)[:, None, :]) @ vh
 
@@ -144,11 +147,14 @@ def excess_by_svd(x, bound):
 @pytest.mark.parametrize("part", [0.0, 1e-5, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_excess_is_what_an_svd_leaves_above_the_bound(family, shape, dtype, part, rng):
+def test_the_soft_threshold_is_that_of_an_svd(family, shape, dtype, part, rng):
     for count in (1, 21):
         x = batch(rng, family, shape, count)
         bound = part * np.linalg.norm(x, 2, axis=(1, 2)).max()
-        found, want = excess_of(x, bound, dtype), excess_by_svd(x, bound)
+        found, want = (
+            soft_thresholded(x, bound, dtype),
+            soft_thresholded_by_svd(x, bound),
+        )
         np.testing.assert_allclose(found, want, rtol=0, atol=2 * close(dtype, x))
         if part > 1:
             assert not found.any()
@@ -156,16 +162,16 @@ def test_excess_is_what_an_svd_leaves_above_the_bound(family, shape, dtype, part
 
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("shape", [(2, 1), (6, 6), (37, 36), (75, 70), (81, 39)])
-def test_excess_by_the_gram_matrix_or_without_it(shape, dtype, rng):
+def test_the_soft_threshold_by_the_gram_matrix_or_without_it(shape, dtype, rng):
     n = shape[1]
     values = np.where(np.arange(n) < 1, 1, 0.15 + 1e-6 * rng.random(n))
     x = np.stack([with_values(rng, *shape, values) for _ in range(3)])
     for bound in (0.149, 0.15, 0.2, 0.9):
         found, near, far = (
-            excess_of(np.concatenate([x, mate * x[:1]]), bound, dtype)[:3]
+            soft_thresholded(np.concatenate([x, mate * x[:1]]), bound, dtype)[:3]
             for mate in (0, 0.1, 100)
         )
-        want = excess_by_svd(x, bound)
+        want = soft_thresholded_by_svd(x, bound)
         np.testing.assert_allclose(found, want, rtol=0, atol=2 * close(dtype, x))
         np.testing.assert_allclose(far, want, rtol=0, atol=2 * close(dtype, x))
         # A fourth matrix in the vector changes nothing, unless the bound is small
@@ -176,11 +182,11 @@ def test_excess_by_the_gram_matrix_or_without_it(shape, dtype, rng):
 
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("bound", [0.01, 0.5])
-def test_excess_of_what_is_no_number_is_none(bound, dtype, rng):
+def test_the_soft_threshold_of_nan_is_nan(bound, dtype, rng):
     x = batch(rng, FAMILIES["random"], (7, 5), 40)
-    want = excess_by_svd(x, bound)
+    want = soft_thresholded_by_svd(x, bound)
     x[3, 2, 1], x[6, 0, 0] = np.nan, np.inf
-    found = excess_of(x, bound, dtype)
+    found = soft_thresholded(x, bound, dtype)
     others = np.delete(np.arange(40), [3, 6])
     atol = 2 * close(dtype, x[others])
     np.testing.assert_allclose(found[others], want[others], rtol=0, atol=atol)

@@ -12,7 +12,7 @@ from .._base import cached
 
 Array: TypeAlias = Any  # no static type spans NumPy, torch and JAX
 
-_SPACING = {  # of the numbers next to 1, by dtype
+_SPACING = {  # the distance of 1 from the next number, by dtype
     "float64": 2.0**-52,
     "complex128": 2.0**-52,
     "float32": 2.0**-23,
@@ -22,7 +22,7 @@ _SPACING = {  # of the numbers next to 1, by dtype
 }
 _DOUBLE = ("float64", "complex128")
 HALF = ("float16", "bfloat16")
-_LIBRARIES = {  # which the tests have tried, and what tells their arrays
+_LIBRARIES = {  # those that the tests run with, and what recognizes their arrays
     "NumPy": array_api_compat.is_numpy_array,
     "torch": array_api_compat.is_torch_array,
     "JAX": array_api_compat.is_jax_array,
@@ -88,7 +88,7 @@ def dtype_name(x: Array) -> str:
 
 @cached(maxsize=None)
 def _numpy_name(dtype: np.dtype) -> str:
-    return dtype.name  # which NumPy puts together anew each time
+    return dtype.name  # NumPy builds this string anew each time
 
 
 def spacing(x: Array) -> float:
@@ -131,9 +131,9 @@ def to_double(x: Array) -> Array:
 
 
 def normalized(x: Array) -> tuple[Array, float]:
-    """`x` in double precision over a power of two, its largest entry next to 1.
+    """`x` in double precision over a power of two, so that its largest entry is near 1.
 
-    Squares of what follows from it neither overflow nor vanish.
+    Squares of what is computed from it neither overflow nor underflow.
     """
     xp = namespace(x)
     parts = (xp.real(x), xp.imag(x)) if is_complex(x) else (x,)

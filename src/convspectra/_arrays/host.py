@@ -1,4 +1,4 @@
-"""Calls that decide by looking at numbers, also under `jit` and `grad`."""
+"""Calls that decide by the values of an array, also under `jit` and `grad`."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -28,7 +28,7 @@ T = TypeVar("T")
 def detach_to_numpy(weight: Array) -> Array:
     """`weight` cut off from automatic differentiation, as NumPy's if on the CPU.
 
-    What follows decides by looking at numbers: JAX would compile every new shape.
+    What follows decides by values, and JAX would compile each of its new shapes.
     """
     if array_api_compat.is_jax_array(weight):
         return np.asarray(weight)
@@ -105,7 +105,7 @@ def call_on_host(
 
     def on_host(values: Any) -> tuple[np.ndarray, ...]:
         plain = np.asarray(values)
-        if not np.all(np.isfinite(plain)):  # too late for an error message
+        if not np.all(np.isfinite(plain)):  # under `jit` no error can be raised
             nothing, nan = np.full_like(plain, np.nan), np.asarray(np.nan, real)
             return *[nothing] * arrays, *[nan] * len(scalars)
         found = with_one_thread(f, plain)
@@ -121,7 +121,7 @@ def call_on_host(
 
 
 def _rounded(value: float, dtype: np.dtype, way: int) -> np.ndarray:
-    """`value` in `dtype`, not above it for way -1 and not below it for way 1."""
+    """`value` in `dtype`, rounded down for way -1, up for 1, to the nearest for 0."""
     near = np.asarray(value, dtype=dtype)
     if way * (float(near) - value) < 0:
         near = np.nextafter(near, np.asarray(way * np.inf, dtype=dtype))
@@ -144,8 +144,7 @@ def is_differentiated(weight: Array) -> bool:
 def with_gradient(value: Any, gradient: Array, weight: Array) -> Any:
     """`value` with a derivative of Re <gradient, d weight>."""
     xp = namespace(weight)
-    change = conj(gradient) * (
-        weight - stop_gradient(weight)
-    )  # 0, but for its derivative
+    zero = weight - stop_gradient(weight)  # which has a derivative
+    change = conj(gradient) * zero
     change = xp.real(change) if is_complex(change) else change
     return value + xp.sum(xp.astype(change, value.dtype))

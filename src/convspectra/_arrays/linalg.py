@@ -9,7 +9,8 @@ import numpy as np
 from .array import Array, is_complex, is_host, namespace, stop_gradient, to_numpy
 from .host import with_one_thread
 
-LITTLE = 2**17  # products, which take no longer than it takes to go to a thread
+# Work up to so many multiplications takes NumPy less time than to start another thread.
+THREAD_LIMIT = 2**17
 
 
 def svdvals(x: Array) -> Array:
@@ -18,12 +19,12 @@ def svdvals(x: Array) -> Array:
     if min(x.shape[-2:]) > 1:
         return xp.linalg.svdvals(x)
     largest = xp.max(xp.abs(stop_gradient(x)), axis=(-2, -1), keepdims=True)
-    # Over its largest entry, so that squares neither overflow nor vanish.
+    # Divide by the largest entry, so that squares neither overflow nor underflow.
     largest = xp.clip(largest, min=float(xp.finfo(largest.dtype).smallest_normal))
     x = x / largest
     parts = (xp.real(x), xp.imag(x)) if is_complex(x) else (x,)
     square = sum(xp.sum(part * part, axis=(-2, -1)) for part in parts)
-    # The root has no derivative at 0: keep the 0 away from it, in both directions.
+    # The root has no derivative at 0: do not take it there, nor its derivative.
     zero = square == 0
     root = xp.sqrt(xp.where(zero, xp.ones_like(square), square))
     root = xp.where(zero, xp.zeros_like(root), root)
@@ -55,10 +56,10 @@ def _have_factors(xp: Any, matrices: Array) -> bool:
 
 
 def _are_factors(xp: Any, factors: Array) -> np.ndarray:
-    """Whether factors are the end of a factorization that has not broken down.
+    """Whether each factorization went through.
 
-    A library may mark one that has by NaN alone. Its pivots, the squares of the
-    diagonal, decide: all other entries have gone into them.
+    Some libraries mark a failure by NaN alone. The diagonal decides, whose squares are
+    the pivots: all other entries have entered into them.
     """
     diagonal = np.real(to_numpy(xp.linalg.diagonal(factors)))
     return np.asarray(((diagonal > 0) & np.isfinite(diagonal)).all(axis=-1))
@@ -75,14 +76,14 @@ def eigh(x: Array) -> tuple[Array, Array]:
 
 
 def _faster_torch(x: Array) -> Any:
-    """Torch, if `x` is a tensor, or if its LAPACK is at hand and the faster one.
+    """Torch, if `x` is a tensor, or if torch is imported and its LAPACK is faster.
 
-    For little work it is not: NumPy is done before another thread has begun.
+    For little work it is not: see THREAD_LIMIT.
     """
     torch = sys.modules.get("torch")
     if torch is None or array_api_compat.is_torch_array(x):
         return torch
-    if not is_host(x) or x.size * x.shape[-1] < LITTLE:
+    if not is_host(x) or x.size * x.shape[-1] < THREAD_LIMIT:
         return None
     if not torch.backends.mkl.is_available():
         return None

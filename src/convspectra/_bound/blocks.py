@@ -1,8 +1,9 @@
-"""A layer as a linear map from kernels to the blocks that carry its norm, and back.
+"""The linear map A from a kernel to the blocks whose largest norm is the layer's.
 
-A kernel is flat here: (taps, groups * out * into), complex on a torus. Blocks
-are (count, groups, rows, columns): the matrices of the frequencies of a torus, or the
-one matrix of the layer. Under the weights of the blocks, `fold` is the adjoint of `of`.
+A kernel is flat here: (taps, groups * out_channels * in_channels), complex on a torus.
+Blocks are (count, groups, rows, columns): the matrices of the frequencies of a torus,
+or the one matrix of the layer. `of` is A. `fold` is its adjoint A*, if the inner
+product of blocks is weighted by `weights`.
 """
 
 import itertools
@@ -41,7 +42,7 @@ class TorusBlocks:
     taps: Taps
     phase: Array  # (count, taps)
     weights: np.ndarray  # (count,), they add up to 1
-    merged: np.ndarray  # (taps,) how many taps fall on the same site of the torus
+    merged: np.ndarray  # (taps,) how many taps read the same site of the torus
     real: bool
 
     @property
@@ -54,7 +55,7 @@ class TorusBlocks:
 
     @property
     def stretch(self) -> float:
-        """The norm of `fold` after `of`."""
+        """The norm of A* A."""
         return float(self.merged.max())
 
     def of(self, kernel: Array, which: np.ndarray) -> Array:
@@ -67,7 +68,7 @@ class TorusBlocks:
         return to_complex(xp.real(flat)) if self.real else flat
 
     def parts(self, numbers: np.ndarray | None = None) -> list[np.ndarray]:
-        """The numbers of blocks, all if not given, in portions that fit the memory."""
+        """Indices of blocks (by default all) in portions that fit into memory."""
         if numbers is None:
             numbers = np.arange(len(self.weights))
         return [numbers[part] for part in chunks(self.taps, len(numbers))]
@@ -85,7 +86,7 @@ def torus_blocks(weight: Array, stencil: Stencil) -> TorusBlocks:
     """The blocks of a layer that is on a torus."""
     taps, real = taps_of(weight, stencil), not is_complex(weight)
     kept = frequencies_of(taps.pattern, stencil.rows, real=real)
-    place = np.concatenate(
+    sites = np.concatenate(
         [
             np.repeat(
                 taps.pattern.residues, [p.stop - p.start for p in taps.phases], axis=0
@@ -94,7 +95,7 @@ def torus_blocks(weight: Array, stencil: Stencil) -> TorusBlocks:
         ],
         axis=1,
     )
-    _, site, count = np.unique(place, axis=0, return_inverse=True, return_counts=True)
+    _, site, count = np.unique(sites, axis=0, return_inverse=True, return_counts=True)
     return TorusBlocks(
         taps=taps,
         phase=asarray_like(taps.weight, grid_phases(taps.pattern, kept)),
@@ -106,7 +107,7 @@ def torus_blocks(weight: Array, stencil: Stencil) -> TorusBlocks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatrixBlocks:
-    """The matrix of the layer as its one block, groups apart."""
+    """The matrix of the layer as its one block; a matrix for each group."""
 
     stencil: Stencil
     start: Array
@@ -115,7 +116,7 @@ class MatrixBlocks:
 
     @property
     def stretch(self) -> float:
-        """The norm of `fold` after `of`."""
+        """The norm of A* A."""
         reads = np.real(to_numpy(self.reads))
         return float(self.weights[0] * np.linalg.norm(reads, 2) ** 2)
 

@@ -29,11 +29,14 @@ from .._maps.symbol import block_size
 from .._route import COMPILED_CLIP_COUNT, clip_is_compiled
 from .blocks import TorusBlocks, torus_blocks
 
-VECTOR_BYTES = 64
-# The side from which on a vector that is nearly empty takes longer than LAPACK.
+# The side of matrices from which on LAPACK takes less time for a few of them than the
+# compiled routine for a vector that they do not fill.
 PARTIAL_VECTOR_SIDE = 64
-BEYOND = 2.0**60  # more than the norm of any kernel with entries near 1
-# Rows per degree of the symbol, of the torus that stands for all grids at once.
+# Bounds are cut off here: larger than the norm of any kernel with entries near 1, and
+# small enough to be squared in single precision.
+LARGEST_BOUND = 2.0**60
+# A layer without a grid is clipped on one of so many rows per degree of its symbol,
+# which hardly varies in between.
 SUPREMUM_ROWS = 24
 
 
@@ -80,11 +83,11 @@ def clip(
 
     def clipped(plain: Array) -> tuple[Array]:
         xp, (double, scale) = namespace(plain), normalized(plain)
-        if min_norm > scale:  # which the values are raised to: that is the size to take
+        if min_norm > scale:  # the values are raised to that: make it the one near 1
             double, scale = double * (scale / min_norm), min_norm
         near_one = xp.astype(double, widen(plain).dtype)
         blocks = torus_blocks(near_one, torus)
-        kernel, most = blocks.start, min(max_norm / scale, BEYOND)
+        kernel, most = blocks.start, min(max_norm / scale, LARGEST_BOUND)
         for _ in range(rounds):
             kernel = _clip_once(blocks, kernel, min_norm / scale, most)
         clipped = to_double(blocks.kernel(kernel, near_one)) * scale
@@ -94,11 +97,12 @@ def clip(
 
 
 def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) -> Array:
+    """`kernel` with its singular values clipped into [least, most], then cropped."""
     change, first = 0.0, 0
     numbers = np.arange(len(blocks.weights))
-    excess = partial(_excess, most=most)
+    to_remove = partial(_soft_threshold, most=most)
     if least:
-        excess = partial(_out_of_range, least=least, most=most)
+        to_remove = partial(_out_of_range, least=least, most=most)
     if clip_is_compiled(
         len(numbers) * blocks.taps.channel_shape[0],
         min(blocks.shape),
@@ -108,34 +112,34 @@ def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) ->
     ):
         first = _in_whole_vectors(blocks, kernel.real.itemsize)
         is_real = ~blocks.phase.imag.any(axis=1)
-        numbers = np.argsort(is_real, kind="stable")  # faster by themselves: last
+        # Real matrices are last: LAPACK takes less time for them.
+        numbers = np.argsort(is_real, kind="stable")
     if first:
-        change = change + _excess_of_many(blocks, kernel, most, numbers[:first])
+        change = change + _soft_threshold_many(blocks, kernel, most, numbers[:first])
     for part in blocks.parts(numbers[first:]):
-        change = change + blocks.fold(_of_each(excess, blocks.of(kernel, part)), part)
+        removed = _of_each(to_remove, blocks.of(kernel, part))
+        change = change + blocks.fold(removed, part)
     return kernel - change * asarray_like(kernel, 1 / blocks.merged)[:, None]
 
 
 def _in_whole_vectors(blocks: TorusBlocks, itemsize: int) -> int:
-    """How many of the frequencies are soft-thresholded by our own routine.
+    """How many of the frequencies the compiled routine soft-thresholds.
 
-    A last vector that would be nearly empty is not worth it if matrices are large.
+    If matrices are large, it is not given a last vector that is nearly empty.
     """
-    count, groups, side = (
-        len(blocks.weights),
-        blocks.taps.channel_shape[0],
-        min(blocks.shape),
-    )
-    left = count % (VECTOR_BYTES // itemsize)
-    large = groups == 1 and side > PARTIAL_VECTOR_SIDE
+    from .._compiled.simd import BYTES
+
+    count, groups = len(blocks.weights), blocks.taps.channel_shape[0]
+    left = count % (BYTES // itemsize)
+    large = groups == 1 and min(blocks.shape) > PARTIAL_VECTOR_SIDE
     return count - left if large and left < COMPILED_CLIP_COUNT else count
 
 
-def _excess_of_many(
+def _soft_threshold_many(
     blocks: TorusBlocks, kernel: np.ndarray, most: float, numbers: np.ndarray
 ) -> np.ndarray:
-    """What exceeds `most` at these frequencies, folded back: in lanes of vectors."""
-    from .._compiled.soft_threshold import excess
+    """The soft-thresholded part at these frequencies as a kernel: compiled."""
+    from .._compiled.soft_threshold import soft_threshold
 
     symbols = BatchedSymbols(replace(blocks.taps, weight=kernel))
     bound = symbols.dtype.type(most)
@@ -151,43 +155,44 @@ def _excess_of_many(
             tall = re.shape[0] >= re.shape[1]
             if not tall:
                 re, im = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (re, im))
-            excess(re, im, bound, 0, re.shape[2])
+            soft_threshold(re, im, bound, 0, re.shape[2])
             if not tall:
                 re, im = re.swapaxes(0, 1), im.swapaxes(0, 1)
             weighted = phase * blocks.weights[part, None]
             found[first] = symbols.fold_back(re, im, weighted)
 
     spread(some, len(numbers), least=size)
-    parts = [found[first] for first in sorted(found)]  # in an order of its own
+    # In order of frequency, so that the sum does not depend on the threads.
+    parts = [found[first] for first in sorted(found)]
     return functools.reduce(np.add, parts)
 
 
-def _of_each(excess: Callable[[Array], Array], y: Array) -> Array:
-    """`excess` of the matrices (frequencies, groups, out, columns)."""
+def _of_each(f: Callable[[Array], Array], y: Array) -> Array:
+    """f(y) for matrices (frequencies, groups, out, columns), in threads if NumPy's."""
     if not is_host(y):
-        return excess(y)
+        return f(y)
     found = np.empty_like(y)
 
     def some(start: int, stop: int) -> None:
         for i in range(start, stop):
-            found[i] = excess(y[i] if y[i].imag.any() else y[i].real)
+            found[i] = f(y[i] if y[i].imag.any() else y[i].real)
 
     spread(some, len(y))
     return found
 
 
-def _excess(y: Array, most: float) -> Array:
-    """What exceeds `most`, by the Hermitian eigenproblem of the short side."""
+def _soft_threshold(y: Array, most: float) -> Array:
+    """U max(S - most, 0) V^H, by the Hermitian eigenproblem of the short side."""
     xp = namespace(y)
     if y.shape[-1] > y.shape[-2]:
-        return adjoint(_excess(adjoint(y), most))
+        return adjoint(_soft_threshold(adjoint(y), most))
     gram = xp.matmul(adjoint(y), y)
     eye = asarray_like(gram, np.eye(gram.shape[-1]))
     if are_definite(most * most * eye - gram).all():
         return 0 * y
     squares, v = eigh(gram)
     s = xp.sqrt(xp.clip(squares, min=float(xp.finfo(squares.dtype).smallest_normal)))
-    # Vectors of values that nowhere exceed it are left out.
+    # Leave out the vectors of values that exceed the bound in no matrix.
     first = int(xp.min(xp.sum(xp.astype(s <= most, xp.int64), axis=-1)))
     s, v = s[..., first:], v[..., :, first:]
     turned = xp.matmul(y, v) * xp.clip(1 - most / s, min=0.0)[..., None, :]
@@ -195,6 +200,7 @@ def _excess(y: Array, most: float) -> Array:
 
 
 def _out_of_range(y: Array, least: float, most: float) -> Array:
+    """Y less Y with its singular values clipped into [least, most]."""
     xp = namespace(y)
     u, s, vh = xp.linalg.svd(y, full_matrices=False)
     change = s - xp.clip(s, min=least, max=most)
@@ -202,7 +208,7 @@ def _out_of_range(y: Array, least: float, most: float) -> Array:
 
 
 def circular_surrogate(stencil: Stencil, geometry: Geometry) -> Stencil:
-    """The torus on which a layer is clipped."""
+    """The circular layer that is clipped in place of one that may not be circular."""
     if stencil.is_torus:
         return stencil
     if stencil.axes is None:
@@ -212,7 +218,7 @@ def circular_surrogate(stencil: Stencil, geometry: Geometry) -> Stencil:
 
 
 def with_rows(torus: Stencil) -> Stencil:
-    """A grid for a torus that stands for all of them: finer than the symbol varies."""
+    """The torus itself; if it has no grid, on one that is fine for its symbol."""
     if torus.axes is not None:
         return torus
     degrees = [(reach - 1) // s for reach, s in zip(torus.reach, torus.stride)]

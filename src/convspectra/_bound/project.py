@@ -1,4 +1,4 @@
-"""Kernels with a certified norm bound: scaled down, or the nearest one."""
+"""Kernels whose norm is certified to be within a bound: scaled, or the nearest one."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,8 +15,9 @@ from .blocks import matrix_blocks, torus_blocks
 from .clip import with_rows
 from .nearest import nearest
 
-ROUNDS = 100  # of the projection, at most
-SUPREMUM_RTOL = 3e-4  # how close norms are brought that hold for all grids at once
+ROUNDS = 100  # iterations of the solver at most; usual are 5 to 20
+# Relative gap of norms that hold on every grid: see `norm_rtol`.
+SUPREMUM_RTOL = 3e-4
 
 
 def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
@@ -39,7 +40,7 @@ def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
     stencil = stencil_of(weight, geometry)
     max_norm = positive("max_norm", max_norm)
     return call_on_host(
-        lambda plain: (scaled_inside(plain, stencil, max_norm),), weight, arrays=1
+        lambda plain: (scale_down(plain, stencil, max_norm),), weight, arrays=1
     )[0]
 
 
@@ -121,7 +122,7 @@ def project(
 
 
 class _Projected(NamedTuple):
-    """A projection as `looking_at_numbers` passes it on: an array, then numbers."""
+    """A projection as `call_on_host` returns it: an array, then scalars."""
 
     weight: Array
     lower_before: Any
@@ -137,9 +138,9 @@ def _projected(
     weight: Array, stencil: Stencil, max_norm: float, rtol: float
 ) -> _Projected:
     before = after = norm_bounds(weight, stencil, norm_rtol(stencil))
-    moved = Moved(weight, 0.0, 0, 0.0)
+    moved = NearestKernel(weight, 0.0, 0, 0.0)
     if before.upper > max_norm:
-        moved = nearest_inside(weight, stencil, max_norm, rtol)
+        moved = nearest_kernel(weight, stencil, max_norm, rtol)
         after = norm_bounds(moved.weight, stencil, norm_rtol(stencil))
     return _Projected(
         moved.weight,
@@ -149,8 +150,8 @@ def _projected(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moved:
-    """A kernel inside the bound; see `Projection` for what is said of it."""
+class NearestKernel:
+    """The nearest kernel that satisfies a bound; see `Projection` for the fields."""
 
     weight: Array
     distance: float
@@ -158,10 +159,10 @@ class Moved:
     gap: float
 
 
-def nearest_inside(
+def nearest_kernel(
     weight: Array, stencil: Stencil, max_norm: float, rtol: float
-) -> Moved:
-    """For a kernel outside the bound, the nearest one inside."""
+) -> NearestKernel:
+    """The nearest kernel that satisfies the bound, for one that does not."""
     double, scale = normalized(weight)
     if projects_by_matrix(stencil):
         blocks, factor = matrix_blocks(double, stencil), 1.0
@@ -172,14 +173,14 @@ def nearest_inside(
     found = nearest(blocks, bound, rtol=rtol, max_rounds=ROUNDS)
     xp = namespace(weight)
     kernel = xp.astype(blocks.kernel(found.kernel, double) * scale, weight.dtype)
-    kernel = scaled_inside(kernel, stencil, max_norm)
+    kernel = scale_down(kernel, stencil, max_norm)
     distance = float(xp.linalg.vector_norm(to_double(kernel) * (1 / scale) - double))
     gap = max(1 - 2 * found.dual / distance**2, 0.0)
-    return Moved(kernel, distance * scale, found.rounds, gap)
+    return NearestKernel(kernel, distance * scale, found.rounds, gap)
 
 
-def scaled_inside(weight: Array, stencil: Stencil, max_norm: float) -> Array:
-    """`weight` scaled until its certified norm, in its own precision, is inside."""
+def scale_down(weight: Array, stencil: Stencil, max_norm: float) -> Array:
+    """Scale `weight` until its norm, rounded to its own precision, is certified."""
     xp = namespace(weight)
     scaled, factor, margin = weight, 1.0, spacing(weight)
     rtol = norm_rtol(stencil)
@@ -191,8 +192,10 @@ def scaled_inside(weight: Array, stencil: Stencil, max_norm: float) -> Array:
 
 
 def norm_rtol(stencil: Stencil) -> float:
-    """How well to know norms: kernels that were projected attain them everywhere.
+    """The relative gap of norms that decide about a projected kernel.
 
-    On a grid that only takes all of its frequencies; else it takes ever more.
+    Such a kernel attains its norm at many frequencies. On a grid the search then goes
+    through all of them, at worst; without a grid, through ever more the smaller the
+    gap.
     """
     return SUPREMUM_RTOL if stencil.axes is None else TIGHT

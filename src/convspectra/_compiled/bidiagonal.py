@@ -1,140 +1,140 @@
-"""Complex matrices in the lanes of vectors, brought to bidiagonal form.
+"""Householder reductions of complex matrices to real bidiagonal form.
 
-Either the matrix Y itself, by reflections from both sides (`bidiagonalize`), or R with
-R^H R = Y^H Y + shift, by reflections of Y^H Y (`tridiagonalize`), which takes half of
-the steps and of the memory. R has the right singular vectors of Y.
+`bidiagonalize` reduces a matrix Y by reflections from both sides. `tridiagonalize`
+reduces Y^H Y by half as many reflections, in half the memory, to the bidiagonal R with
+R^H R = Y^H Y + shift, which has the right singular vectors of Y.
 
-A block of W matrices, one per lane, lies in memory as rows of complex entries, an entry
-being S = 2 W numbers: W real parts, then W imaginary parts. The lanes never mix.
+A matrix is an array of rows of entries, an entry being S = 2 W numbers: W real parts,
+then W imaginary parts. The lanes are either W matrices, one per lane, that never mix
+(`one` is None); or they are W columns of one matrix. Entries must be at most 1 in size.
 """
 
 import numpy as np
 
-from .simd import jit, lanes, load, splat, sqrt, store, where_positive
+from .jit import subroutine
+from .simd import lanes, load, splat, sqrt, store, total, where_positive
+from .split_complex import (
+    add_square,
+    get,
+    get_entry,
+    inner,
+    minus,
+    minus_inner,
+    plus,
+    put,
+    put_entry,
+    scale,
+)
 
 
-@jit
-def get(a, p):
-    return load(a, p), load(a, p + lanes(a))
-
-
-@jit
-def put(a, p, x):
-    store(a, p, x[0])
-    store(a, p + lanes(a), x[1])
-
-
-@jit
-def scale(f, x):
-    return f * x[0], f * x[1]
-
-
-@jit
-def plus(a, x, y):
-    """a + x y"""
-    return a[0] + x[0] * y[0] - x[1] * y[1], a[1] + x[0] * y[1] + x[1] * y[0]
-
-
-@jit
-def minus(a, x, y):
-    """a - x y"""
-    return a[0] - x[0] * y[0] + x[1] * y[1], a[1] - x[0] * y[1] - x[1] * y[0]
-
-
-@jit
-def inner(a, x, y):
-    """a + conj(x) y"""
-    return a[0] + x[0] * y[0] + x[1] * y[1], a[1] + x[0] * y[1] - x[1] * y[0]
-
-
-@jit
-def updated(x, v, y, r, w):
-    """x - conj(v) y - conj(r) w"""
-    re = x[0] - v[0] * y[0] - v[1] * y[1] - r[0] * w[0] - r[1] * w[1]
-    im = x[1] - v[0] * y[1] + v[1] * y[0] - r[0] * w[1] + r[1] * w[0]
-    return re, im
-
-
-@jit
+@subroutine
 def thresholds(a):
-    """For entries at most 1: below the first a square loses digits to underflow; below
-    the second, which is still negligible, a norm may have such squares in it"""
+    """Sizes below which an entry, and then a column, is negligible.
+
+    The square of a number below the first loses digits to underflow. A column whose
+    norm is below the second may contain such squares.
+    """
     info = np.finfo(a.dtype)
     like = load(a, 0)
     tiny, small = np.sqrt(info.tiny / info.eps), np.sqrt(info.tiny) / info.eps
     return splat(like, tiny), splat(like, small)
 
 
-@jit
+@subroutine
 def reflector(x, size, tiny, small):
     """The phase u of x, and v and f such that I - f (v, y) (v, y)^H takes a column
-    (x, y) of norm `size` to (-u size, 0), or is I if that is small"""
+    (x, y) of norm `size` to (-u size, 0), or is I if that is small."""
     zero, one = splat(size, 0), splat(size, 1)
-    top = sqrt(x[0] * x[0] + x[1] * x[1])
+    top = sqrt(add_square(zero, x))
     some = top - tiny
     u = where_positive(some, x[0] / top, one), where_positive(some, x[1] / top, zero)
     top = size + where_positive(some, top, zero)
     return u, scale(top, u), where_positive(size - small, one / (size * top), zero)
 
 
-@jit
-def bidiagonalize(a, m, n, row, d, e, f, phase, s, t):
-    """Sets d, e to the sizes of the diagonal and of what is above, and `phase` so that
+@subroutine
+def over_columns(x, one):
+    """The sum over the columns that are in the lanes, in all of them."""
+    if one is None:
+        return x
+    else:
+        return splat(x, total(x))
+
+
+@subroutine
+def bidiagonalize(a, m, n, row, d, e, f, phase, s, t, one):
+    """Reduce m x n matrices, m >= n, of rows of length `row`, to bidiagonal ones.
+
+    Sets d and e to the sizes of the diagonal and of what is right of it, n vectors
+    each, and `phase` so that
 
         (reflections from the left) Y V1 D = (phases) (bidiagonal of d and e),
 
-    and leaves reflection k of V1, I - f[k] w^H w, in row k of a from column k + 1.
-    Both updates of a row and its share in the next s, the products of the next column
-    with the others, are made in one pass over the matrix.
+    D the diagonal matrix of `phase`. It leaves reflection k of V1, I - f[k] w^H w, in
+    row k of a from column k + 1 on. There is a row of zeros below the matrix, since two
+    rows are updated at a time. s and t are workspace for a row each.
+
+    The matrix is read and written once per reflection from the left: while two rows are
+    in the L1 cache they get both updates, and add to the products t of the next column
+    with all others, which give the next reflection from the left.
     """
     W = lanes(a)
     S = 2 * W
-    zero, one = splat(load(a, 0), 0), splat(load(a, 0), 1)
-    for j in range(n):
-        put(s, j * S, (zero, zero))
+    end = n * S if one is None else row
+    zero, unity = splat(load(a, 0), 0), splat(load(a, 0), 1)
+    none = zero, zero
+    for q in range(0, end, S):
+        put(s, q, none)
     for i in range(m):
-        for j in range(n):
-            x = get(a, i * row + j * S)
-            put(s, j * S, inner(get(s, j * S), get(a, i * row), x))
+        x = get_entry(a, i * row, one)
+        for q in range(0, end, S):
+            put(s, q, inner(get(s, q), x, get(a, i * row + q)))
     tiny, small = thresholds(a)
-    turn = one, zero
+    turn = unity, zero
     for k in range(n):
-        size = sqrt(load(s, k * S))
+        # Columns k and k + 1 are at `here` and `after` in a row. The entries from
+        # `start` on are those of columns after k, and of some before if lanes are.
+        here, after = k * S, k * S + S
+        start = after
+        if one is not None:
+            here, after = k // W * S + k % W, (k + 1) // W * S + (k + 1) % W
+            start = (k + 1) // W * S
+        size = sqrt(get_entry(s, here, one)[0])
         store(d, k * W, size)
         put(phase, k * S, turn)
         if k + 1 == n:
             store(e, k * W, zero)
             break
-        x = get(a, k * row + k * S)
+        w = a[k * row :]
+        x = get_entry(w, here, one)
         u, v, g = reflector(x, size, tiny, small)
-        turn = plus((zero, zero), turn, u)
+        turn = plus(none, turn, u)
         change = v[0] - x[0], v[1] - x[1]
-        size = zero
-        for j in range(k + 1, n):
-            q = j * S
-            x = get(a, k * row + q)
+        if one is not None:  # the columns that are done no longer count
+            for q in range(start, after):
+                put_entry(s, q, none, one)
+                put_entry(w, q, none, one)
+        square = zero
+        for q in range(start, end, S):
+            x = get(w, q)
             y = scale(g, inner(get(s, q), change, x))
             put(s, q, y)
             x = minus(x, v, y)
-            put(a, k * row + q, x)
-            size = size + x[0] * x[0] + x[1] * x[1]
-            put(t, q, (zero, zero))
-        size = sqrt(size)
+            put(w, q, x)
+            square = add_square(square, x)
+            put(t, q, none)
+        size = sqrt(over_columns(square, one))
         store(e, k * W, size)
-        w = a[k * row :]
-        u, v, g = reflector(get(w, k * S + S), size, tiny, small)
-        turn = inner((zero, zero), u, turn)
-        put(w, k * S + S, v)
+        u, v, g = reflector(get_entry(w, after, one), size, tiny, small)
+        turn = inner(none, u, turn)
+        put_entry(w, after, v, one)
         store(f, k * W, g)
         for i in range(k + 1, m, 2):
             a0 = a[i * row :]
             a1 = a0[row:]
-            v0 = get(a0, k * S)
-            v1 = get(a1, k * S)
-            g0 = zero, zero
-            g1 = zero, zero
-            for j in range(k + 1, n):
-                q = j * S
+            v0, v1 = get_entry(a0, here, one), get_entry(a1, here, one)
+            g0, g1 = none, none
+            for q in range(start, end, S):
                 y, z = get(s, q), get(w, q)
                 x = minus(get(a0, q), v0, y)
                 put(a0, q, x)
@@ -142,13 +142,11 @@ def bidiagonalize(a, m, n, row, d, e, f, phase, s, t):
                 x = minus(get(a1, q), v1, y)
                 put(a1, q, x)
                 g1 = inner(g1, z, x)
-            g0 = scale(g, g0)
-            g1 = scale(g, g1)
-            q = k * S + S
-            v0 = minus(get(a0, q), g0, get(w, q))
-            v1 = minus(get(a1, q), g1, get(w, q))
-            for j in range(k + 1, n):
-                q = j * S
+            g0 = g * over_columns(g0[0], one), g * over_columns(g0[1], one)
+            g1 = g * over_columns(g1[0], one), g * over_columns(g1[1], one)
+            v0 = minus(get_entry(a0, after, one), g0, v)
+            v1 = minus(get_entry(a1, after, one), g1, v)
+            for q in range(start, end, S):
                 y = get(w, q)
                 x = minus(get(a0, q), g0, y)
                 put(a0, q, x)
@@ -159,24 +157,32 @@ def bidiagonalize(a, m, n, row, d, e, f, phase, s, t):
         s, t = t, s
 
 
-@jit
+@subroutine
+def updated(x, v, y, r, w):
+    """x - conj(v) y - conj(r) w"""
+    return minus_inner(minus_inner(x, v, y), r, w)
+
+
+@subroutine
 def tridiagonalize(a, n, row, shift, d, e, f, phase, r, s):
-    """For a Hermitian matrix G, whose upper triangle is in a, sets d, e and `phase` so
-    that
+    """Reduce Hermitian matrices G, upper triangles in a, one per lane.
+
+    Sets d, e and `phase` so that
 
         (V1 D)^H G V1 D + shift = B^T B for the bidiagonal B of d and e,
 
     and leaves reflection k of V1 in row k of a as `bidiagonalize` does. It takes G to
     G - w^H r - r^H w. This update and s = w G for the next w are made in one pass over
-    the triangle, two rows at a time; a row and a column of zeros follow it.
+    the triangle, two rows at a time. A row and a column of zeros follow it.
     """
     W = lanes(a)
     S = 2 * W
     zero, half, one = splat(load(a, 0), 0), splat(load(a, 0), 0.5), splat(load(a, 0), 1)
+    none = zero, zero
     tiny, small = thresholds(a)
     for j in range(n + 1):
-        put(r, j * S, (zero, zero))
-        put(a, j * row + n * S, (zero, zero))
+        put(r, j * S, none)
+        put(a, j * row + n * S, none)
     turn = one, zero
     beside = zero
     for k in range(n):
@@ -190,20 +196,20 @@ def tridiagonalize(a, n, row, shift, d, e, f, phase, r, s):
         if k + 1 == n:
             store(e, k * W, zero)
             break
-        size = zero
+        square = zero
         for q in range(k * S + S, n * S, S):
             x = updated(get(w, q), v0, get(r, q), r0, get(last, q))
             put(w, q, x)
-            put(s, q, (zero, zero))
-            size = size + x[0] * x[0] + x[1] * x[1]
-        size = sqrt(size)
+            put(s, q, none)
+            square = add_square(square, x)
+        size = sqrt(square)
         beside = size / pivot
         store(e, k * W, beside)
         u, v, g = reflector(get(w, k * S + S), size, tiny, small)
-        turn = inner((zero, zero), scale(zero - one, u), turn)
+        turn = inner(none, scale(zero - one, u), turn)
         put(w, k * S + S, v)
         store(f, k * W, g)
-        put(s, n * S, (zero, zero))
+        put(s, n * S, none)
         for i in range(k + 1, n, 2):
             q = i * S
             a0 = a[i * row :]

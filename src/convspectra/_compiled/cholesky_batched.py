@@ -1,14 +1,14 @@
 """Cholesky factors and Lanczos for many small Hermitian matrices, one per lane.
 
-Matrices are lower triangles row by row, (numbers, count) with the count last and real
-and imaginary parts apart. A vector's worth of them is copied to (numbers, 2, lanes), so
-that every number of a textbook algorithm is a vector.
-All functions let other threads run.
+Matrices are lower triangles row by row, (entries, count), real and imaginary parts in
+arrays of their own. W of them are copied to a workspace in which an entry is S = 2 W
+numbers, W real parts and W imaginary parts, so that every number of a textbook
+algorithm is a vector. Loops are unrolled by two or four rows; where fewer are left, the
+last one is computed again.
 """
 
+from .jit import jit, subroutine
 from .simd import (
-    aligned,
-    jit,
     lanes,
     load,
     load_first,
@@ -18,36 +18,18 @@ from .simd import (
     store_first,
     where_less,
 )
-
-HALVINGS = 20  # of an interval, until an eigenvalue is known well enough
-
-
-@jit
-def take(re, im, first, count, a):
-    """Copy `count` triangles, from number `first` on, to a; other lanes are zero."""
-    step = lanes(re)
-    number, flat_re, flat_im = re.shape[1], re.ravel(), im.ravel()
-    for t in range(len(re)):
-        at = t * number + first
-        store(a, 2 * t * step, load_first(flat_re, at, count))
-        store(a, 2 * t * step + step, load_first(flat_im, at, count))
+from .split_complex import get, inner, minus_inner, plus, put, scale
+from .tridiagonal import largest_eigenvalue
+from .workspace import aligned
 
 
-@jit
-def minus(r, c, xr, xi, ur, ui):
-    """r + i c, less x conj(u)."""
-    return r - xr * ur - xi * ui, c - xi * ur + xr * ui
-
-
-@jit
-def pivot(a, p, last, square):
-    """What row p of square - G has left on the diagonal, after `last` numbers of L."""
-    step = lanes(a)
-    d = square - load(a, p + last)
-    for k in range(p, p + last, step):
-        x = load(a, k)
-        d = d - x * x
-    return d
+@subroutine
+def take(re, im, entries, number, first, count, a):
+    """Copy `count` of `number` matrices to a, from `first` on; other lanes are zero."""
+    W = lanes(re)
+    for t in range(entries):
+        p = t * number + first
+        put(a, 2 * t * W, (load_first(re, p, count), load_first(im, p, count)))
 
 
 @jit
@@ -60,11 +42,13 @@ def definite_triangles(re, im, side, squares, found):
     side : int
     squares, found : array, shape (count,)
     """
+    entries, number = re.shape
     W = lanes(re)
-    a = aligned(2 * len(re) * W, re)
-    for first in range(0, re.shape[1], W):
-        count = min(W, re.shape[1] - first)
-        take(re, im, first, count, a)
+    flat_re, flat_im = re.reshape(re.size), im.reshape(im.size)
+    a = aligned(2 * entries * W, squares)
+    for first in range(0, number, W):
+        count = min(W, number - first)
+        take(flat_re, flat_im, entries, number, first, count, a)
         good = factorize(a, side, load_first(squares, first, count))
         store_first(found, first, good, count)
 
@@ -81,60 +65,62 @@ def definite_products(re, im, squares, found):
     """
     side, columns, number = re.shape
     W = lanes(re)
-    h = aligned(2 * side * columns * W, re)
-    a = aligned(side * (side + 1) * W, re)
-    flat_re, flat_im = re.reshape(-1, number), im.reshape(-1, number)
+    flat_re, flat_im = re.reshape(re.size), im.reshape(im.size)
+    h = aligned(2 * side * columns * W, squares)
+    a = aligned(side * (side + 1) * W, squares)
     for first in range(0, number, W):
         count = min(W, number - first)
-        take(flat_re, flat_im, first, count, h)
+        take(flat_re, flat_im, side * columns, number, first, count, h)
         products(h, side, columns, a)
         good = factorize(a, side, load_first(squares, first, count))
         store_first(found, first, good, count)
 
 
-@jit
+@subroutine
 def products(h, side, columns, a):
-    """Set a to the triangles of H H^H."""
-    W = lanes(h)
-    S = 2 * W
+    """Set a to the lower triangles of H H^H."""
+    S = 2 * lanes(h)
     row = columns * S
-    zero = splat(load(h, 0), 0.0)
-    for i in range(0, side, 2):  # two rows at a time; the last one again if it is alone
+    zero = splat(load(h, 0), 0)
+    none = zero, zero
+    for i in range(0, side, 2):
         i1 = min(i + 1, side - 1)
         p, p1 = i * row, i1 * row
         at, at1 = i * (i + 1) // 2 * S, i1 * (i1 + 1) // 2 * S
         for j in range(0, i1 + 1, 2):
             j1 = min(j + 1, side - 1)
             q, q1 = j * row, j1 * row
-            r0, c0, s0, t0 = zero, zero, zero, zero
-            r1, c1, s1, t1 = zero, zero, zero, zero
+            s0, t0, s1, t1 = none, none, none, none
             for k in range(0, row, S):
-                ur, ui = load(h, q + k), load(h, q + k + W)
-                vr, vi = load(h, q1 + k), load(h, q1 + k + W)
-                xr, xi = load(h, p + k), load(h, p + k + W)
-                r0, c0 = minus(r0, c0, xr, xi, ur, ui)
-                s0, t0 = minus(s0, t0, xr, xi, vr, vi)
-                xr, xi = load(h, p1 + k), load(h, p1 + k + W)
-                r1, c1 = minus(r1, c1, xr, xi, ur, ui)
-                s1, t1 = minus(s1, t1, xr, xi, vr, vi)
-            store(a, at + j * S, zero - r0)
-            store(a, at + j * S + W, zero - c0)
-            store(a, at1 + j * S, zero - r1)
-            store(a, at1 + j * S + W, zero - c1)
+                u, v = get(h, q + k), get(h, q1 + k)
+                x = get(h, p + k)
+                s0, t0 = inner(s0, u, x), inner(t0, v, x)
+                x = get(h, p1 + k)
+                s1, t1 = inner(s1, u, x), inner(t1, v, x)
+            put(a, at + j * S, s0)
+            put(a, at1 + j * S, s1)
             if j1 <= i:
-                store(a, at + j1 * S, zero - s0)
-                store(a, at + j1 * S + W, zero - t0)
-            store(a, at1 + j1 * S, zero - s1)
-            store(a, at1 + j1 * S + W, zero - t1)
+                put(a, at + j1 * S, t0)
+            put(a, at1 + j1 * S, t1)
 
 
-@jit
-def factorize(a, side, square):
-    """Set a to the factors of square - G; 1 where there is one, else 0."""
+@subroutine
+def pivot(a, p, last, square):
+    """The diagonal entry of row p of square - G, less `last` numbers of L squared."""
     W = lanes(a)
-    S = 2 * W
-    zero = splat(square, 0.0)
-    one = splat(square, 1.0)
+    d = square - load(a, p + last)
+    for k in range(p, p + last, 2 * W):
+        x = get(a, k)
+        d = d - x[0] * x[0] - x[1] * x[1]
+    return d
+
+
+@subroutine
+def factorize(a, side, square):
+    """Set a to the factors L of square - G; 1 where there is one, else 0."""
+    S = 2 * lanes(a)
+    zero, one = splat(square, 0), splat(square, 1)
+    minus_one = splat(square, -1)
     good = one
     for j in range(0, side, 2):  # two columns at a time
         p, last = j * (j + 1) // 2 * S, j * S
@@ -144,93 +130,70 @@ def factorize(a, side, square):
         inverse = one / sqrt(where_less(zero, d, d, one))
         if j + 1 == side:
             break
-        br, bi = zero - load(a, q + last), zero - load(a, q + last + W)
+        b = scale(minus_one, get(a, q + last))
         for k in range(0, last, S):
-            ur, ui = load(a, p + k), load(a, p + k + W)
-            xr, xi = load(a, q + k), load(a, q + k + W)
-            br, bi = minus(br, bi, xr, xi, ur, ui)
-        br, bi = br * inverse, bi * inverse
-        store(a, q + last, br)
-        store(a, q + last + W, bi)
+            b = minus_inner(b, get(a, p + k), get(a, q + k))
+        b = scale(inverse, b)
+        put(a, q + last, b)
         d = pivot(a, q, last + S, square)
         good = where_less(zero, d, good, zero)
         second = one / sqrt(where_less(zero, d, d, one))
         for i in range(j + 2, side, 4):
-            # Four rows at a time; the last one again where fewer are left.
             i1, i2 = min(i + 1, side - 1), min(i + 2, side - 1)
             i3 = min(i + 3, side - 1)
             p0, p1 = i * (i + 1) // 2 * S, i1 * (i1 + 1) // 2 * S
             p2, p3 = i2 * (i2 + 1) // 2 * S, i3 * (i3 + 1) // 2 * S
-            r0, c0, s0, t0 = two(a, p0 + last)
-            r1, c1, s1, t1 = two(a, p1 + last)
-            r2, c2, s2, t2 = two(a, p2 + last)
-            r3, c3, s3, t3 = two(a, p3 + last)
+            s0, t0 = negative_pair(a, p0 + last)
+            s1, t1 = negative_pair(a, p1 + last)
+            s2, t2 = negative_pair(a, p2 + last)
+            s3, t3 = negative_pair(a, p3 + last)
             for k in range(0, last, S):
-                ur, ui = load(a, p + k), load(a, p + k + W)
-                vr, vi = load(a, q + k), load(a, q + k + W)
-                xr, xi = load(a, p0 + k), load(a, p0 + k + W)
-                r0, c0 = minus(r0, c0, xr, xi, ur, ui)
-                s0, t0 = minus(s0, t0, xr, xi, vr, vi)
-                xr, xi = load(a, p1 + k), load(a, p1 + k + W)
-                r1, c1 = minus(r1, c1, xr, xi, ur, ui)
-                s1, t1 = minus(s1, t1, xr, xi, vr, vi)
-                xr, xi = load(a, p2 + k), load(a, p2 + k + W)
-                r2, c2 = minus(r2, c2, xr, xi, ur, ui)
-                s2, t2 = minus(s2, t2, xr, xi, vr, vi)
-                xr, xi = load(a, p3 + k), load(a, p3 + k + W)
-                r3, c3 = minus(r3, c3, xr, xi, ur, ui)
-                s3, t3 = minus(s3, t3, xr, xi, vr, vi)
-            for at, xr, xi, yr, yi in (
-                (p0 + last, r0, c0, s0, t0),
-                (p1 + last, r1, c1, s1, t1),
-                (p2 + last, r2, c2, s2, t2),
-                (p3 + last, r3, c3, s3, t3),
+                u, v = get(a, p + k), get(a, q + k)
+                x = get(a, p0 + k)
+                s0, t0 = minus_inner(s0, u, x), minus_inner(t0, v, x)
+                x = get(a, p1 + k)
+                s1, t1 = minus_inner(s1, u, x), minus_inner(t1, v, x)
+                x = get(a, p2 + k)
+                s2, t2 = minus_inner(s2, u, x), minus_inner(t2, v, x)
+                x = get(a, p3 + k)
+                s3, t3 = minus_inner(s3, u, x), minus_inner(t3, v, x)
+            for at, x, y in (
+                (p0 + last, s0, t0),
+                (p1 + last, s1, t1),
+                (p2 + last, s2, t2),
+                (p3 + last, s3, t3),
             ):
-                xr, xi = xr * inverse, xi * inverse
-                store(a, at, xr)
-                store(a, at + W, xi)
-                yr, yi = minus(yr, yi, xr, xi, br, bi)
-                store(a, at + S, yr * second)
-                store(a, at + S + W, yi * second)
+                x = scale(inverse, x)
+                put(a, at, x)
+                put(a, at + S, scale(second, minus_inner(y, b, x)))
     return good
 
 
-@jit
-def two(a, p):
-    """The negatives of two numbers next to each other."""
-    W = lanes(a)
-    zero = splat(load(a, 0), 0.0)
-    return (
-        zero - load(a, p),
-        zero - load(a, p + W),
-        zero - load(a, p + 2 * W),
-        zero - load(a, p + 3 * W),
-    )
+@subroutine
+def negative_pair(a, p):
+    """The negatives of two entries next to each other."""
+    minus_one = splat(load(a, 0), -1)
+    return scale(minus_one, get(a, p)), scale(minus_one, get(a, p + 2 * lanes(a)))
 
 
-@jit
+@subroutine
 def multiply(a, v, u, side):
-    """Set u to the product of a matrix with v."""
-    W = lanes(a)
-    S = 2 * W
+    """Set u to the products of the matrices with v."""
+    S = 2 * lanes(a)
     for i in range(side):
         at = i * (i + 1) // 2 * S
-        vr, vi = load(v, i * S), load(v, i * S + W)
-        d = load(a, at + i * S)
-        r, c = d * vr, d * vi
+        y = get(v, i * S)
+        sum = scale(load(a, at + i * S), y)
         for k in range(0, i * S, S):
-            ar, ai = load(a, at + k), load(a, at + k + W)
-            xr, xi = load(v, k), load(v, k + W)
-            r, c = r + ar * xr - ai * xi, c + ar * xi + ai * xr
-            store(u, k, load(u, k) + ar * vr + ai * vi)
-            store(u, k + W, load(u, k + W) + ar * vi - ai * vr)
-        store(u, i * S, r)
-        store(u, i * S + W, c)
+            x = get(a, at + k)
+            sum = plus(sum, x, get(v, k))
+            put(u, k, inner(get(u, k), x, y))
+        put(u, i * S, sum)
 
 
 @jit
 def top_triangles(re, im, start, steps, found):
-    """Estimate the top eigenvalues from below, by so many steps of Lanczos.
+    """Estimate the largest eigenvalues from below, by so many steps of Lanczos.
 
     Parameters
     ----------
@@ -240,51 +203,40 @@ def top_triangles(re, im, start, steps, found):
     steps : int
     found : array, shape (count,)
     """
-    side = start.shape[1]
+    (entries, number), side = re.shape, start.shape[1]
     W = lanes(re)
     S = 2 * W
-    a = aligned(len(re) * S, re)
-    v, u, before = aligned(side * S, re), aligned(side * S, re), aligned(side * S, re)
-    diagonal, beside = aligned(steps * W, re), aligned(steps * W, re)
-    zero = splat(load(a, 0), 0.0)
-    half, one = splat(zero, 0.5), splat(zero, 1.0)
-    for first in range(0, re.shape[1], W):
-        count = min(W, re.shape[1] - first)
-        take(re, im, first, count, a)
+    flat_re, flat_im = re.reshape(re.size), im.reshape(im.size)
+    a = aligned(entries * S, found)
+    v, u = aligned(side * S, found), aligned(side * S, found)
+    before = aligned(side * S, found)
+    diagonal, squares = aligned(steps * W, found), aligned(steps * W, found)
+    zero = splat(load(a, 0), 0)
+    one = splat(zero, 1)
+    for first in range(0, number, W):
+        count = min(W, number - first)
+        take(flat_re, flat_im, entries, number, first, count, a)
         for i in range(side):
-            store(v, i * S, splat(zero, start[0, i]))
-            store(v, i * S + W, splat(zero, start[1, i]))
-        before[:] = 0
-        beta, above = zero, zero
+            put(v, i * S, (splat(zero, start[0, i]), splat(zero, start[1, i])))
+            put(before, i * S, (zero, zero))
+        beta = zero
         for n in range(steps):
             multiply(a, v, u, side)
             alpha = zero
-            for k in range(0, side * S, W):
-                alpha = alpha + load(u, k) * load(v, k)
+            for k in range(0, side * S, S):
+                x, y = get(u, k), get(v, k)
+                alpha = alpha + x[0] * y[0] + x[1] * y[1]
             square = zero
             for k in range(0, side * S, W):
                 x = load(u, k) - alpha * load(v, k) - beta * load(before, k)
                 store(u, k, x)
                 square = square + x * x
             store(diagonal, n * W, alpha)
-            store(beside, n * W, square)
-            last, beta = beta, sqrt(square)
-            reach = alpha + beta + last  # no eigenvalue is beyond the largest of these
-            above = where_less(above, reach, reach, above)
+            store(squares, n * W, square)
+            beta = sqrt(square)
             inverse = where_less(zero, square, one / beta, zero)
             v, before = before, v
-            for k in range(0, side * S, W):
-                store(v, k, load(u, k) * inverse)
-        below = zero
-        for _ in range(HALVINGS):
-            middle = half * (below + above)
-            d = middle - load(diagonal, 0)
-            least = d
-            for n in range(1, steps):
-                rest = load(beside, (n - 1) * W) / d
-                d = middle - load(diagonal, n * W) - rest
-                least = where_less(d, least, d, least)
-            # All pivots are positive: no eigenvalue is above the middle.
-            above = where_less(zero, least, middle, above)
-            below = where_less(zero, least, below, middle)
-        store_first(found, first, below, count)
+            for k in range(0, side * S, S):
+                put(v, k, scale(inverse, get(u, k)))
+        top = largest_eigenvalue(diagonal, squares, steps)
+        store_first(found, first, top, count)

@@ -1,36 +1,55 @@
-"""Hermitian matrices in panels: products, factors, Lanczos, in vectors over the rows.
+"""Hermitian matrices in panels: products and Cholesky factors.
 
-A matrix is cut into panels of columns. A panel holds its columns one by one, from the
-row of its first pivot on; what is there above a pivot does not count. Real and
-imaginary parts are apart. Rows are filled up to whole vectors with zeros, and so is
-the last panel, to a multiple of four columns.
-All functions let other threads run.
+A matrix is cut into panels of columns. A panel contains its columns one after the
+other, each from the row of the panel's first pivot on; entries above the diagonal do
+not count. Real and imaginary parts are in arrays of their own. Columns are filled up
+with zeros to whole vectors, which run over the rows, and the last panel to a multiple
+of four columns.
 """
 
 import numpy as np
 
 from .._base import cached
-from .simd import jit, lanes, load, splat, sqrt, store, total
+from .jit import jit, subroutine
+from .simd import (
+    highest,
+    lanes,
+    load,
+    maximum,
+    splat,
+    sqrt,
+    store,
+    total,
+)
+from .split_complex import (
+    add_square,
+    get_apart,
+    inner,
+    minus_inner,
+    put_apart,
+    scale,
+    splat_apart,
+)
+from .workspace import aligned
 
-PANEL = 32  # columns
-UNROLLED = 4  # columns that are reduced together
-HALVINGS = 20  # of an interval, until an eigenvalue is known well enough
-VECTOR = 16  # numbers of single precision
+PANEL = 32  # columns of a panel, by experiment: it stays in the cache while it is used
+UNROLLED = 4  # columns that `add_product` computes together
+VECTOR = 16  # numbers of single precision in a vector; rows are multiples of it
 
 
 @cached(maxsize=None)
 def layout(side: int) -> tuple[np.ndarray, int, int]:
-    """How matrices of this side lie in memory.
+    """How matrices of this side are stored.
 
     Returns
     -------
     array, shape (panels, 4)
-        Where each panel begins in the matrix, its width, where it begins among the
-        numbers of the matrix, and how far its columns are apart.
+        Of each panel: its first column, its width, the index of its first number, and
+        the distance from one column to the next.
     int
-        The numbers of a matrix.
+        The count of numbers that a matrix takes.
     int
-        The rows, filled up.
+        The count of rows, filled up.
     """
     rows = -(-side // VECTOR) * VECTOR
     panels, place = [], 0
@@ -56,10 +75,11 @@ def definite_panels(re, im, panels, rows, squares, sizes):
         See `layout`.
     squares : array, shape (count,)
     sizes : array, shape (count,)
-        Becomes the largest sum of the sizes of the numbers in a row of the factor,
-        times that in a column; infinite where there is no factor.
+        Becomes the largest sum of absolute values in a row of the factor, times that
+        in a column; infinite where there is no factor.
     """
-    sums = np.empty(rows, re.dtype)
+    sums = aligned(rows, squares)
+    minus_one = re.dtype.type(-1)
     for number in range(len(re)):
         r, c = re[number], im[number]
         subtract(r, c, panels, squares[number])
@@ -69,11 +89,13 @@ def definite_panels(re, im, panels, rows, squares, sizes):
             for k in range(j):
                 first, width, place, stride = panels[k]
                 start = place + panels[j, 0] - first
-                add_product(r, c, panels[j], rows, -1, r, c, start, width, stride)
+                add_product(
+                    r, c, panels[j], rows, minus_one, r, c, start, width, stride
+                )
             most = max(most, factor(r, c, panels[j], rows, sums))
             if most == np.inf:
                 break
-        sizes[number] = np.inf if most == np.inf else most * sums.max()
+        sizes[number] = most if most == np.inf else most * largest(sums)
 
 
 @jit
@@ -90,98 +112,96 @@ def gram_panels(xr, xi, panels, rows, re, im):
     re, im : array, shape (count, numbers)
     """
     columns, stride = xr.shape[1:]
+    size, one = columns * stride, re.dtype.type(1)
     for number in range(len(re)):
         r, c = re[number], im[number]
-        x, y = xr[number].ravel(), xi[number].ravel()
+        x, y = xr[number].reshape(size), xi[number].reshape(size)
         r[:] = 0
         c[:] = 0
         for j in range(len(panels)):
             for k in range(0, columns, PANEL):
                 start, width = k * stride + panels[j, 0], min(PANEL, columns - k)
-                add_product(r, c, panels[j], rows, 1, x, y, start, width, stride)
+                add_product(r, c, panels[j], rows, one, x, y, start, width, stride)
 
 
-@jit
+@subroutine
+def largest(x):
+    step = lanes(x)
+    most = load(x, 0)
+    for i in range(step, len(x), step):
+        most = maximum(load(x, i), most)
+    return highest(most)
+
+
+@subroutine
 def subtract(re, im, panels, square):
     """Replace G by square - G."""
-    negate(re)
-    negate(im)
+    step = lanes(re)
+    zero = splat(load(re, 0), 0)
+    for i in range(0, len(re), step):
+        store(re, i, zero - load(re, i))
+        store(im, i, zero - load(im, i))
     for j in range(len(panels)):
         _, width, place, stride = panels[j]
         for k in range(width):
             re[place + k * stride + k] += square
 
 
-@jit
-def negate(x):
-    step = lanes(x)
-    zero = splat(load(x, 0), 0.0)
-    for i in range(0, len(x), step):
-        store(x, i, zero - load(x, i))
+@subroutine
+def add_product(re, im, panel, rows, sign, xr, xi, start, columns, stride_x):
+    """Add to a panel `sign` times the product of a matrix X with its adjoint.
 
-
-@jit
-def none(zero):
-    return zero, zero, zero, zero, zero, zero, zero, zero
-
-
-@jit
-def add_product(re, im, panel, rows, sign, xr, xi, start, columns, apart):
-    """Add to a panel `sign` times the product of a matrix with its adjoint.
-
-    Its columns are so far `apart`. In the first of them `start` is the row of the first
-    pivot of the panel.
+    The columns of X are `stride_x` numbers apart. In the first of them `start` is the
+    row of the panel's first pivot.
     """
     first, width, place, stride = panel
     step = lanes(re)
-    zero = splat(load(re, 0), 0.0)
+    zero = splat(load(re, 0), 0)
+    none = zero, zero
     signs = splat(zero, sign)
-    end = start + columns * apart
-    for k in range(0, width, 4):
+    end = start + columns * stride_x
+    for k in range(0, width, UNROLLED):
         for i in range(k // step * step, rows - first, 2 * step):
             at = place + k * stride + i
             pair = i + step < rows - first
-            r00, r01, r02, r03, c00, c01, c02, c03 = none(zero)
-            r10, r11, r12, r13, c10, c11, c12, c13 = none(zero)
-            for x in range(start, end, apart):
-                ar, ai = load(xr, x + i), load(xi, x + i)
-                # The last vector stands alone: then its neighbor is no part of it.
-                other = x + i + step if pair else x + i
-                br, bi = load(xr, other), load(xi, other)
-                ur, ui = splat(zero, xr[x + k]), splat(zero, xi[x + k])
-                r00, c00 = r00 + ar * ur + ai * ui, c00 + ai * ur - ar * ui
-                r10, c10 = r10 + br * ur + bi * ui, c10 + bi * ur - br * ui
-                ur, ui = splat(zero, xr[x + k + 1]), splat(zero, xi[x + k + 1])
-                r01, c01 = r01 + ar * ur + ai * ui, c01 + ai * ur - ar * ui
-                r11, c11 = r11 + br * ur + bi * ui, c11 + bi * ur - br * ui
-                ur, ui = splat(zero, xr[x + k + 2]), splat(zero, xi[x + k + 2])
-                r02, c02 = r02 + ar * ur + ai * ui, c02 + ai * ur - ar * ui
-                r12, c12 = r12 + br * ur + bi * ui, c12 + bi * ur - br * ui
-                ur, ui = splat(zero, xr[x + k + 3]), splat(zero, xi[x + k + 3])
-                r03, c03 = r03 + ar * ur + ai * ui, c03 + ai * ur - ar * ui
-                r13, c13 = r13 + br * ur + bi * ui, c13 + bi * ur - br * ui
-            for r, c in ((r00, c00), (r01, c01), (r02, c02), (r03, c03)):
-                store(re, at, load(re, at) + signs * r)
-                store(im, at, load(im, at) + signs * c)
-                at += stride
+            r0, r1, r2, r3 = none, none, none, none
+            s0, s1, s2, s3 = none, none, none, none
+            for x in range(start, end, stride_x):
+                a = get_apart(xr, xi, x + i)
+                # The last vector may stand alone: then b is not used.
+                b = get_apart(xr, xi, x + i + step if pair else x + i)
+                u = splat_apart(xr, xi, x + k)
+                r0, s0 = inner(r0, u, a), inner(s0, u, b)
+                u = splat_apart(xr, xi, x + k + 1)
+                r1, s1 = inner(r1, u, a), inner(s1, u, b)
+                u = splat_apart(xr, xi, x + k + 2)
+                r2, s2 = inner(r2, u, a), inner(s2, u, b)
+                u = splat_apart(xr, xi, x + k + 3)
+                r3, s3 = inner(r3, u, a), inner(s3, u, b)
+            add_columns(re, im, at, stride, signs, (r0, r1, r2, r3))
             if pair:
-                at = place + k * stride + i + step
-                for r, c in ((r10, c10), (r11, c11), (r12, c12), (r13, c13)):
-                    store(re, at, load(re, at) + signs * r)
-                    store(im, at, load(im, at) + signs * c)
-                    at += stride
+                add_columns(re, im, at + step, stride, signs, (s0, s1, s2, s3))
 
 
-@jit
+@subroutine
+def add_columns(re, im, at, stride, signs, sums):
+    """Add `signs` times one vector to each of four columns, from `at` on."""
+    for x in sums:
+        y = get_apart(re, im, at)
+        put_apart(re, im, at, (y[0] + signs * x[0], y[1] + signs * x[1]))
+        at += stride
+
+
+@subroutine
 def factor(re, im, panel, rows, sums):
-    """Factorize a panel; add the sizes of what is in each row to `sums`.
+    """Factorize a panel; add the sizes of the entries in each row to `sums`.
 
     Returns the largest sum of sizes in a column, infinite if a pivot is not positive.
     """
     first, width, place, stride = panel
     step = lanes(re)
     count = rows - first
-    zero = splat(load(re, 0), 0.0)
+    zero = splat(load(re, 0), 0)
     most = 0.0
     for k in range(width):
         at, start = place + k * stride, k // step * step
@@ -190,145 +210,32 @@ def factor(re, im, panel, rows, sums):
         if not pivot > 0:
             return np.inf
         inverse = splat(zero, 1 / np.sqrt(pivot))
-        re[at : at + k] = 0
-        im[at : at + k + 1] = 0
+        im[at + k] = 0
+        for i in range(at, at + k):
+            re[i] = im[i] = 0
         column = zero
         for i in range(start, count, step):
-            r, c = load(re, at + i) * inverse, load(im, at + i) * inverse
-            store(re, at + i, r)
-            store(im, at + i, c)
-            size = sqrt(r * r + c * c)
+            x = scale(inverse, get_apart(re, im, at + i))
+            put_apart(re, im, at + i, x)
+            size = sqrt(add_square(zero, x))
             column = column + size
             store(sums, first + i, load(sums, first + i) + size)
-        most = max(most, total(column))
+        most = max(most, np.float64(total(column)))
     return most
 
 
-@jit
+@subroutine
 def reduce_column(re, im, place, stride, k, count):
     """Subtract from column k of a panel what the columns before it contribute."""
     step = lanes(re)
     at = place + k * stride
     for i in range(k // step * step, count, 2 * step):
-        # The last vector stands alone: then it is taken twice.
+        # The last vector may stand alone: then it is computed twice.
         p, q = at + i, at + min(i + step, count - step)
-        r0, c0, r1, c1 = load(re, p), load(im, p), load(re, q), load(im, q)
+        a, b = get_apart(re, im, p), get_apart(re, im, q)
         for x in range(place, at, stride):
-            ur, ui = splat(r0, re[x + k]), splat(r0, im[x + k])
-            xr, xi = load(re, x + p - at), load(im, x + p - at)
-            yr, yi = load(re, x + q - at), load(im, x + q - at)
-            r0, c0 = r0 - xr * ur - xi * ui, c0 - xi * ur + xr * ui
-            r1, c1 = r1 - yr * ur - yi * ui, c1 - yi * ur + yr * ui
-        store(re, p, r0)
-        store(im, p, c0)
-        store(re, q, r1)
-        store(im, q, c1)
-
-
-@jit
-def lanczos_panels(re, im, panels, basis, diagonal, beside):
-    """Lanczos, as many steps as `diagonal` has room for.
-
-    Parameters
-    ----------
-    re, im : array, shape (count, numbers)
-    panels : array
-        See `layout`, also for the rows.
-    basis : array, shape (steps + 1, 2 * rows)
-        Begins with the unit vector to start from, real parts first, filled up with
-        zeros; becomes the basis of the last matrix.
-    diagonal, beside : array, shape (count, steps)
-        Become the tridiagonal matrices; the last number of `beside` is not part of it.
-    """
-    rows, steps = basis.shape[1] // 2, diagonal.shape[1]
-    u = np.empty(2 * rows, re.dtype)
-    step = lanes(re)
-    zero = splat(load(re[0], 0), 0.0)
-    for number in range(len(re)):
-        clear_above(re[number], im[number], panels)
-        before, beta = basis[0], re.dtype.type(0)
-        for n in range(steps):
-            v, after = basis[n], basis[n + 1]
-            multiply(re[number], im[number], panels, rows, v, u)
-            along = zero
-            for i in range(0, 2 * rows, step):
-                along = along + load(u, i) * load(v, i)
-            alpha = total(along)
-            a, b, square = splat(zero, alpha), splat(zero, beta), zero
-            for i in range(0, 2 * rows, step):
-                x = load(u, i) - a * load(v, i) - b * load(before, i)
-                store(u, i, x)
-                square = square + x * x
-            beta = np.sqrt(total(square))
-            diagonal[number, n], beside[number, n] = alpha, beta
-            inverse = splat(zero, 1 / beta if beta > 0 else beta)
-            for i in range(0, 2 * rows, step):
-                store(after, i, load(u, i) * inverse)
-            before = v
-
-
-@jit
-def clear_above(re, im, panels):
-    """Set to zero what is above the pivots."""
-    for j in range(len(panels)):
-        _, width, place, stride = panels[j]
-        for k in range(width):
-            re[place + k * stride : place + k * stride + k] = 0
-            im[place + k * stride : place + k * stride + k] = 0
-
-
-@jit
-def multiply(re, im, panels, rows, v, u):
-    """Set u to the product of a matrix with v; both have imaginary parts last."""
-    step = lanes(re)
-    u[:] = 0
-    zero = splat(load(re, 0), 0.0)
-    for j in range(len(panels)):
-        first, width, place, stride = panels[j]
-        for k in range(width):
-            row = first + k
-            vr, vi = splat(zero, v[row]), splat(zero, v[rows + row])
-            r, c = zero, zero
-            for i in range(k // step * step, rows - first, step):
-                ar, ai = load(re, place + i), load(im, place + i)
-                at = first + i
-                xr, xi = load(v, at), load(v, rows + at)
-                store(u, at, load(u, at) + ar * vr - ai * vi)
-                store(u, rows + at, load(u, rows + at) + ar * vi + ai * vr)
-                r, c = r + ar * xr + ai * xi, c + ar * xi - ai * xr
-            twice = re[place + k]  # the diagonal, which both of them have counted
-            u[row] += total(r) - twice * v[row]
-            u[rows + row] += total(c) - twice * v[rows + row]
-            place += stride
-
-
-@jit
-def top_eigenvalues(diagonal, beside, found):
-    """The largest eigenvalues of symmetric tridiagonal matrices, from below.
-
-    Parameters
-    ----------
-    diagonal : array, shape (count, n)
-    beside : array, shape (count, n - 1) or more
-    found : array, shape (count,)
-    """
-    for number in range(len(diagonal)):
-        d, e = diagonal[number], beside[number]
-        below, above, last = d[0], d[0], 0.0
-        for k in range(len(d)):
-            after = abs(e[k]) if k + 1 < len(d) else 0.0
-            below = max(below, d[k])
-            above = max(above, d[k] + last + after)  # no eigenvalue is beyond
-            last = after
-        for _ in range(HALVINGS):
-            middle = 0.5 * (below + above)
-            pivot = middle - d[0]
-            for k in range(1, len(d)):
-                if not pivot > 0:
-                    break
-                pivot = middle - d[k] - e[k - 1] * e[k - 1] / pivot
-            if pivot > 0:  # all were: no eigenvalue is above the middle
-                above = middle
-            else:
-                below = middle
-        found[number] = below
+            u = splat_apart(re, im, x + k)
+            a = minus_inner(a, u, get_apart(re, im, x + p - at))
+            b = minus_inner(b, u, get_apart(re, im, x + q - at))
+        put_apart(re, im, p, a)
+        put_apart(re, im, q, b)

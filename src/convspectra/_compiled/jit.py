@@ -34,14 +34,25 @@ HERE = Path(__file__).parent
 HASH_LENGTH = 16
 KEPT = 4  # versions of the sources to keep compiled: developers change back and forth
 
+# Other threads may run meanwhile; x / 0 is infinite; no entry point for C.
+OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+
 _log = logging.getLogger("convspectra")
 
 
 def jit(function: Callable[..., Any]) -> Any:
     """Compile a function of a module when it is first called, or find it on disk."""
-    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    compiled: Any = numba.njit(**OPTIONS)(function)
     compiled._cache = _SourceCache(function)  # `cache=True` sets one of numba's here
     return compiled
+
+
+def subroutine(function: Callable[..., Any]) -> Any:
+    """Compile a function that only compiled functions call: these contain its code.
+
+    Python cannot call it, and it is not kept on disk by itself.
+    """
+    return numba.njit(**OPTIONS | {"no_cpython_wrapper": True})(function)
 
 
 def sources() -> list[Path]:

@@ -100,7 +100,7 @@ class Panels:
 
     def largest_eigenvalues(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
         """Estimates by a few steps of Lanczos, from below."""
-        from .cholesky_panels import top_eigenvalues
+        from .tridiagonal import top_eigenvalues
 
         start, steps = self._padded(start_vector(self.side)), lanczos_steps(self.side)
         diagonal, off_diagonal, _ = self._lanczos(re, im, start, steps)
@@ -128,7 +128,7 @@ class Panels:
         self, re: np.ndarray, im: np.ndarray, start: np.ndarray, steps: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Diagonals and off-diagonals (count, steps), and the last matrix's basis."""
-        from .cholesky_panels import lanczos_panels
+        from .lanczos_panels import lanczos_panels
 
         basis = np.empty((steps + 1, 2 * self.rows), re.dtype)
         basis[0] = start

@@ -1,79 +1,96 @@
 """Vectors of numbers for numba, as they stand in the registers of the machine.
 
-Left to itself the compiler must suppose that any two arrays overlap, and then turns few
+Left to itself, the compiler must assume that any two arrays overlap, and then turns few
 loops into vector instructions. These functions leave it no choice: `load` and `store`
-move one register, and the signs + - * / work on all its lanes. `load_pair` takes two
-registers as one vector. Where registers are shorter than 64 bytes LLVM splits vectors.
-Products and sums may become one fused instruction.
+move 64 bytes, and + - * / work on all lanes. Where registers are shorter, LLVM splits
+the vectors. A product and a sum may become one fused instruction.
+
+All of them are LLVM instructions that are put where they are called. A compiled
+function in their place would cost the compiler about as much time as a long one.
 """
 
 import operator
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, models, overload, register_model
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, models, register_model
 from numba.np.arrayobj import make_array
 
-from .jit import jit
-
-BYTES = 64
+BYTES = 64  # of a vector: an AVX-512 register and a line of the cache
+INDEX = ir.IntType(32)
 
 
 class Vector(types.Type):
+    """`width` numbers of a dtype, one in each lane."""
+
     def __init__(self, dtype, width):
         self.dtype, self.width = dtype, width
         super().__init__(name=f"Vector({dtype}, {width})")
 
-
-def _ir(v):
-    element = ir.FloatType() if v.dtype.bitwidth == 32 else ir.DoubleType()
-    return ir.VectorType(element, v.width)
+    @property
+    def ir(self):
+        """LLVM's type."""
+        element = ir.FloatType() if self.dtype.bitwidth == 32 else ir.DoubleType()
+        return ir.VectorType(element, self.width)
 
 
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, dmm, fe):
-        super().__init__(dmm, fe, _ir(fe))
+        super().__init__(dmm, fe, fe.ir)
 
 
-@overload(len)
-def _length(x):
-    if isinstance(x, Vector):
-        width = x.width
-        return lambda x: width  # noqa: ARG005
+def vector_of(array, registers=1):
+    """The type of the vectors that an array's numbers make."""
+    return Vector(array.dtype, 8 * BYTES * registers // array.dtype.bitwidth)
 
 
-def _pointer(context, builder, array_type, array, index, vector):
+def address(context, builder, array_type, array, index, vector):
+    """The address of a vector in memory."""
     data = make_array(array_type)(context, builder, array).data
-    place = builder.gep(data, [index])
-    return builder.bitcast(place, _ir(vector).as_pointer())
+    return builder.bitcast(builder.gep(data, [index]), vector.ir.as_pointer())
 
 
-def _make_load(width):
-    @intrinsic
-    def load(typingctx, array, index):
-        size = array.dtype.bitwidth // 8
-        vector = Vector(array.dtype, width(size))
+def _load(vector, array):
+    """The type and the code of a function that loads a vector from an array."""
 
-        def codegen(context, builder, sig, args):
-            place = _pointer(context, builder, sig.args[0], *args, vector)
-            return builder.load(place, align=size)
+    def codegen(context, builder, sig, args):
+        place = address(context, builder, sig.args[0], *args[:2], vector)
+        return builder.load(place, align=array.dtype.bitwidth // 8)
 
-        return vector(array, types.intp), codegen
-
-    return load
+    return vector, codegen
 
 
-load = _make_load(lambda size: BYTES // size)
-load_pair = _make_load(lambda size: 2 * BYTES // size)
+@intrinsic
+def load(typingctx, array, index):
+    vector, codegen = _load(vector_of(array), array)
+    return vector(array, types.intp), codegen
+
+
+@intrinsic
+def load_like(typingctx, array, index, like):
+    """A vector of the type of `like`."""
+    vector, codegen = _load(like, array)
+    return vector(array, types.intp, like), codegen
+
+
+@intrinsic
+def zero_pair(typingctx, array):
+    """Zeros in a vector of two registers."""
+    vector = vector_of(array, 2)
+
+    def codegen(context, builder, sig, args):
+        return ir.Constant(vector.ir, [0.0] * vector.width)
+
+    return vector(array), codegen
 
 
 @intrinsic
 def store(typingctx, array, index, value):
     def codegen(context, builder, sig, args):
-        place = _pointer(context, builder, sig.args[0], *args[:2], value)
+        place = address(context, builder, sig.args[0], *args[:2], value)
         builder.store(args[2], place, align=array.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
@@ -81,41 +98,57 @@ def store(typingctx, array, index, value):
 
 
 @intrinsic
-def splat(typingctx, like, x):
-    """x in all lanes of a vector of the type of like"""
+def lanes(typingctx, array):
+    """How many numbers a vector holds, or one of an array's; known to the compiler."""
+    width = (array if isinstance(array, Vector) else vector_of(array)).width
 
     def codegen(context, builder, sig, args):
-        none = ir.Constant(_ir(like), ir.Undefined)
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), like.width), None)
-        one = builder.insert_element(none, args[1], ir.Constant(ir.IntType(32), 0))
-        return builder.shuffle_vector(one, none, zeros)
+        return context.get_constant(types.intp, width)
+
+    return types.intp(array), codegen
+
+
+def repeated(builder, vector, x):
+    """The vector with x in every lane."""
+    none = ir.Constant(vector.ir, ir.Undefined)
+    zeros = ir.Constant(ir.VectorType(INDEX, vector.width), None)
+    return builder.shuffle_vector(
+        builder.insert_element(none, x, INDEX(0)), none, zeros
+    )
+
+
+@intrinsic
+def splat(typingctx, like, x):
+    """x in all lanes of a vector of the type of `like`."""
+
+    def codegen(context, builder, sig, args):
+        return repeated(builder, like, args[1])
 
     return like(like, like.dtype), codegen
 
 
-def _make_binary(function, name):
-    @intrinsic
-    def binary(typingctx, a, b):
-        def codegen(context, builder, sig, args):
-            return getattr(builder, name)(*args, flags=("contract",))
+def _make_operator(function, instruction):
+    @infer_global(function)
+    class _Typing(AbstractTemplate):
+        def generic(self, args, kws):
+            if len(args) == 2 and isinstance(args[0], Vector) and args[0] == args[1]:
+                return signature(args[0], *args)
+            return None
 
-        return a(a, b), codegen
-
-    @overload(function)
-    def implementation(a, b):
-        if isinstance(a, Vector) and isinstance(b, Vector):
-            return lambda a, b: binary(a, b)
+    @lower_builtin(function, Vector, Vector)
+    def _lower(context, builder, sig, args):
+        return getattr(builder, instruction)(*args, flags=("contract",))
 
 
 for _name in ("add", "sub", "mul", "truediv"):
     for _prefix in ("", "i"):
-        _make_binary(
+        _make_operator(
             getattr(operator, _prefix + _name), "f" + _name.removeprefix("true")
         )
 
 
 def _call(builder, name, vector, result, args, memory=""):
-    """Call an LLVM function for vectors like `vector`, for example llvm.sqrt."""
+    """Call an LLVM function for vectors of this type, for example llvm.sqrt."""
     kind = f"{name}.v{vector.width}f{vector.dtype.bitwidth}{memory}"
     signature = ir.FunctionType(result, [a.type for a in args])
     f = cgutils.get_or_insert_function(builder.module, signature, kind)
@@ -125,17 +158,25 @@ def _call(builder, name, vector, result, args, memory=""):
 @intrinsic
 def sqrt(typingctx, a):
     def codegen(context, builder, sig, args):
-        return _call(builder, "llvm.sqrt", a, _ir(a), args)
+        return _call(builder, "llvm.sqrt", a, a.ir, args)
+
+    return a(a), codegen
+
+
+@intrinsic
+def absolute(typingctx, a):
+    def codegen(context, builder, sig, args):
+        return _call(builder, "llvm.fabs", a, a.ir, args)
 
     return a(a), codegen
 
 
 @intrinsic
 def total(typingctx, a):
-    """the sum over the lanes, in any order"""
+    """The sum over the lanes, in any order."""
 
     def codegen(context, builder, sig, args):
-        start = ir.Constant(_ir(a).element, -0.0)
+        start = ir.Constant(a.ir.element, -0.0)
         f = _call(builder, "llvm.vector.reduce.fadd", a, start.type, [start, *args])
         f.fastmath.add("reassoc")
         return f
@@ -145,10 +186,10 @@ def total(typingctx, a):
 
 @intrinsic
 def highest(typingctx, a):
-    """the largest of the lanes"""
+    """The largest of the lanes."""
 
     def codegen(context, builder, sig, args):
-        f = _call(builder, "llvm.vector.reduce.fmax", a, _ir(a).element, args)
+        f = _call(builder, "llvm.vector.reduce.fmax", a, a.ir.element, args)
         f.fastmath.add("nnan")
         return f
 
@@ -157,17 +198,17 @@ def highest(typingctx, a):
 
 @intrinsic
 def first(typingctx, a):
-    """the element in the first lane"""
+    """The number in the first lane."""
 
     def codegen(context, builder, sig, args):
-        return builder.extract_element(args[0], ir.Constant(ir.IntType(32), 0))
+        return builder.extract_element(args[0], INDEX(0))
 
     return a.dtype(a), codegen
 
 
 @intrinsic
 def where_less(typingctx, a, b, x, y):
-    """x where a < b, else y (also where a or b is no number)"""
+    """x where a < b, else y (also where a or b is NaN)."""
 
     def codegen(context, builder, sig, args):
         return builder.select(builder.fcmp_ordered("<", *args[:2]), *args[2:])
@@ -177,26 +218,18 @@ def where_less(typingctx, a, b, x, y):
 
 @intrinsic
 def where_positive(typingctx, a, x, y):
-    """x where a > 0, else y"""
+    """x where a > 0, else y (also where a is NaN)."""
 
     def codegen(context, builder, sig, args):
-        zero = ir.Constant(_ir(a), [0.0] * a.width)
+        zero = ir.Constant(a.ir, [0.0] * a.width)
         return builder.select(builder.fcmp_ordered(">", args[0], zero), *args[1:])
 
     return a(a, x, y), codegen
 
 
 @intrinsic
-def absolute(typingctx, a):
-    def codegen(context, builder, sig, args):
-        return _call(builder, "llvm.fabs", a, _ir(a), args)
-
-    return a(a), codegen
-
-
-@intrinsic
 def maximum(typingctx, a, b):
-    """The larger of a and b lane by lane; b where a is not a number"""
+    """The larger of a and b in each lane; b where a is NaN."""
 
     def codegen(context, builder, sig, args):
         return builder.select(builder.fcmp_ordered(">", *args), *args)
@@ -204,60 +237,40 @@ def maximum(typingctx, a, b):
     return a(a, b), codegen
 
 
-@intrinsic
-def lanes(typingctx, array):
-    """How many entries of the array a vector holds, known to the compiler"""
-    width = 8 * BYTES // array.dtype.bitwidth
-
-    def codegen(context, builder, sig, args):
-        return context.get_constant(types.intp, width)
-
-    return types.intp(array), codegen
-
-
-def _first(builder, width, count):
-    """The mask of the first `count` lanes"""
+def _mask(builder, width, count):
+    """True in the first `count` lanes."""
     counts = ir.Constant(ir.VectorType(count.type, width), ir.Undefined)
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
-    one = builder.insert_element(counts, count, zeros.type.element(0))
+    zeros = ir.Constant(ir.VectorType(INDEX, width), None)
+    one = builder.insert_element(counts, count, INDEX(0))
     numbers = ir.Constant(counts.type, list(range(width)))
     return builder.icmp_signed("<", numbers, builder.shuffle_vector(one, counts, zeros))
 
 
 @intrinsic
 def load_first(typingctx, array, index, count):
-    """The first `count` lanes from memory, zero in the others"""
-    vec = Vector(array.dtype, 8 * BYTES // array.dtype.bitwidth)
+    """The first `count` lanes from memory, zero in the others."""
+    vector = vector_of(array)
 
     def codegen(context, builder, sig, args):
-        p = _pointer(context, builder, array, args[0], args[1], vec)
-        size = ir.Constant(ir.IntType(32), array.dtype.bitwidth // 8)
-        other = ir.Constant(_ir(vec), [0.0] * vec.width)
-        mask = _first(builder, vec.width, args[2])
+        p = address(context, builder, array, *args[:2], vector)
+        size = ir.Constant(INDEX, array.dtype.bitwidth // 8)
+        zeros = ir.Constant(vector.ir, [0.0] * vector.width)
+        operands = [p, size, _mask(builder, vector.width, args[2]), zeros]
         name = "llvm.masked.load"
-        return _call(builder, name, vec, _ir(vec), [p, size, mask, other], ".p0")
+        return _call(builder, name, vector, vector.ir, operands, ".p0")
 
-    return vec(array, types.intp, types.intp), codegen
+    return vector(array, types.intp, types.intp), codegen
 
 
 @intrinsic
 def store_first(typingctx, array, index, value, count):
-    """The first `count` lanes to memory, which stays as it is beyond them"""
+    """The first `count` lanes to memory, which stays as it is beyond them."""
 
     def codegen(context, builder, sig, args):
-        p = _pointer(context, builder, array, args[0], args[1], value)
-        size = ir.Constant(ir.IntType(32), array.dtype.bitwidth // 8)
-        mask = _first(builder, value.width, args[3])
-        name, nothing = "llvm.masked.store", ir.VoidType()
-        _call(builder, name, value, nothing, [args[2], p, size, mask], ".p0")
+        p = address(context, builder, array, *args[:2], value)
+        size = ir.Constant(INDEX, array.dtype.bitwidth // 8)
+        operands = [args[2], p, size, _mask(builder, value.width, args[3])]
+        _call(builder, "llvm.masked.store", value, ir.VoidType(), operands, ".p0")
         return context.get_dummy_value()
 
     return types.void(array, types.intp, value, types.intp), codegen
-
-
-@jit
-def aligned(size, like):
-    """Room for numbers like those of an array, from where a line of cache begins."""
-    raw = np.empty(size + BYTES // like.itemsize, like.dtype)
-    skip = -raw.ctypes.data % BYTES // like.itemsize
-    return raw[skip : skip + size]

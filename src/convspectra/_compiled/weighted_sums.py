@@ -1,11 +1,9 @@
-"""Weighted sums of arrays: products of matrices with sides too short for BLAS.
+"""Weighted sums of arrays: products of matrices with sides too short for BLAS."""
 
-All functions let other threads run.
-"""
+from .jit import jit
+from .simd import lanes, load, load_first, splat, store
 
-from .simd import jit, lanes, load, load_first, splat, store
-
-CHUNK = 512  # numbers of each array, so that all in hand stay next to the processor
+CHUNK = 512  # numbers of each array at a time, so that those of all stay in the cache
 
 
 @jit
@@ -14,7 +12,7 @@ def weighted_sums(weights, arrays, out):
 
     Parameters
     ----------
-    weights : array, shape (sums, terms)
+    weights : array, shape (sums, terms), contiguous
     arrays : array, shape (terms, numbers), contiguous
     out : array, shape (sums, numbers), contiguous
     """

@@ -88,7 +88,7 @@ def norm_estimates(grams: Array) -> np.ndarray:
 
     As close as a few steps of Lanczos bring them.
     """
-    from .._compiled.cholesky_panels import top_eigenvalues
+    from .._compiled.tridiagonal import top_eigenvalues
 
     xp, (count, side, _) = namespace(grams), grams.shape
     start = asarray_like(grams, np.tile(start_vector(side), (count, 1)))

@@ -267,7 +267,7 @@ class Interpolation:
         from .._compiled.weighted_sums import weighted_sums
 
         out = out.reshape(len(weights), -1)
-        weighted_sums(weights, values, out)
+        weighted_sums(np.ascontiguousarray(weights), values, out)
         return out
 
 

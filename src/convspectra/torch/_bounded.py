@@ -14,7 +14,8 @@ from ._modules import KNOWN, as_kernel, geometry_of
 from ._norm_op import norm_of, text_of
 
 Module = TypeVar("Module", bound=nn.Module)
-MARGIN = 8  # roundings of the weight by which the norm may be too large
+# Rounding the scaled weight may raise its norm; the bound is lowered by so many eps.
+MARGIN = 8
 
 
 def bounded(
@@ -52,19 +53,19 @@ def bounded(
         scaling = Scaling(geometry_of(module, grid), max_norm)
         parametrize.register_parametrization(module, "weight", scaling)
         return module
-    inside = [m for m in module.modules() if isinstance(m, _ConvNd)]
-    if not inside:
+    convolutions = [m for m in module.modules() if isinstance(m, _ConvNd)]
+    if not convolutions:
         raise ValueError(
             "`module` must be a convolution, a Linear, or hold convolutions, got "
             f"{type(module).__name__}."
         )
-    for each in inside:
-        bounded(each, max_norm, grid=grid)
+    for convolution in convolutions:
+        bounded(convolution, max_norm, grid=grid)
     return module
 
 
 class Scaling(nn.Module):
-    """The weight, times what brings its certified norm down to `max_norm`."""
+    """Scale the weight so that its certified norm is at most `max_norm`."""
 
     def __init__(self, geometry: Geometry, max_norm: float) -> None:
         super().__init__()

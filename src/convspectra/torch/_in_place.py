@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 
 from ._modules import check_has_numbers
-from ._pass import Pass, bring_inside
+from ._pass import Pass, bound_all
 from ._replicas import replicas_of
 from ._targets import Bounds, targets_of, uses_in
 
@@ -37,7 +37,7 @@ def clip_(
         The norms before and after, of the circular layers that were clipped, and the
         layers that were skipped.
     """
-    return _at_once(model, max_norm, example, linear, "clip")
+    return _once(model, max_norm, example, linear, "clip")
 
 
 def project_(
@@ -62,13 +62,13 @@ def project_(
     Pass
         The certified norms before and after, and the layers that were skipped.
     """
-    return _at_once(model, max_norm, example, linear, "project")
+    return _once(model, max_norm, example, linear, "project")
 
 
-def _at_once(
+def _once(
     model: nn.Module, max_norm: Bounds, example: Any, linear: bool, method: str
 ) -> Pass:
     check_has_numbers(model)
-    uses, skipped = uses_in(model, example)
-    targets, left = targets_of(uses, max_norm, linear=linear, frozen=True)
-    return bring_inside(targets, method, replicas_of(model), {}, skipped | left)
+    uses = uses_in(model, example)
+    targets = targets_of(uses, max_norm, linear=linear, frozen=True)
+    return bound_all(targets, method, replicas_of(model), {})

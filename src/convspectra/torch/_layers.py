@@ -18,9 +18,10 @@ from ._modules import (
     not_known,
     unwrapped,
 )
-from ._record import Recorder, Use, run
+from ._record import Recorder, Use, Uses, run
 
 NEVER = "it did not run (the example is run in evaluation mode)"
+LAZY = "it is lazy and has no weight yet: give an example of the model's input"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,30 +82,25 @@ def layers(
     model = unwrapped(model)
     check_has_numbers(model)
     if not example and not keywords:
-        uses, skipped = uses_on_any_size(model), lazy_ones(model)
+        uses = uses_on_any_size(model)
     else:
-        uses, skipped = uses_of(model, example, keywords, fold_batch_norm)
-    several = Counter(use.name for use in uses)
-    found = tuple(_layer(use, several[use.name] > 1) for use in uses)
-    return Layers(found, skipped | dict(not_known(model)), tuple(uses))
+        uses = uses_of(model, example, keywords, fold_batch_norm)
+    several = Counter(use.name for use in uses.found)
+    found = tuple(_layer(use, several[use.name] > 1) for use in uses.found)
+    return Layers(found, uses.skipped, tuple(uses.found))
 
 
-def uses_on_any_size(model: nn.Module) -> list[Use]:
+def uses_on_any_size(model: nn.Module) -> Uses:
     """All known modules of a model, on the grid None."""
-    return [
-        Use(name, module, geometry_of(module, None))
-        for name, module in model.named_modules()
-        if isinstance(module, KNOWN) and not nn.parameter.is_lazy(module.weight)
-    ]
-
-
-def lazy_ones(model: nn.Module) -> dict[str, str]:
-    """The layers that have no weights before the model has run."""
-    return {
-        name: "it is lazy and has no weight yet: give an example of the model's input"
-        for name, module in model.named_modules()
-        if isinstance(module, KNOWN) and nn.parameter.is_lazy(module.weight)
-    }
+    found, skipped = [], {}
+    for name, module in model.named_modules():
+        if not isinstance(module, KNOWN):
+            continue
+        if nn.parameter.is_lazy(module.weight):
+            skipped[name] = LAZY
+        else:
+            found.append(Use(name, module, geometry_of(module, None)))
+    return Uses(found, skipped | dict(not_known(model)))
 
 
 def uses_of(
@@ -112,8 +108,8 @@ def uses_of(
     args: tuple[Any, ...],
     keywords: Mapping[str, Any],
     fold_batch_norm: bool = False,
-) -> tuple[list[Use], dict[str, str]]:
-    """What a pass over an example uses, and why other known modules are not there."""
+) -> Uses:
+    """What a call of the model on an example uses."""
     recorder = Recorder(model, batch_norms=fold_batch_norm)
     try:
         run(model, args, keywords)
@@ -122,16 +118,16 @@ def uses_of(
     return recorded(model, recorder)
 
 
-def recorded(model: nn.Module, recorder: Recorder) -> tuple[list[Use], dict[str, str]]:
-    """What a recorder has noted so far, and why other known modules are not there."""
-    uses = recorder.uses
-    ran = {use.name for use in uses} | set(recorder.problems)
+def recorded(model: nn.Module, recorder: Recorder) -> Uses:
+    """What a recorder has recorded so far."""
+    ran = {use.name for use in recorder.uses} | set(recorder.problems)
     never = {
         name: NEVER
         for name, module in model.named_modules()
         if isinstance(module, KNOWN) and name not in ran
     }
-    return uses, recorder.problems | never
+    skipped = recorder.problems | never | dict(not_known(model))
+    return Uses(recorder.uses, skipped)
 
 
 def _layer(use: Use, several: bool) -> Layer:

@@ -28,7 +28,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Whether hooks on the modules of a model may be left out of what runs."""
+    """Whether calls of a model may bypass the hooks on its modules."""
     return any(
         isinstance(module, torch._dynamo.OptimizedModule)
         or module._compiled_call_impl is not None
@@ -54,7 +54,7 @@ def geometry_of(
 ) -> Geometry:
     """The geometry of a known module on an input of these sizes.
 
-    `out_grid` is what came out of it: a transposed layer can be told in its call.
+    `out_grid` is the output size: a transposed layer may be given one when called.
     """
     if not isinstance(module, _ConvNd):
         return Geometry(grid=(1,), padding="valid", boundary="zeros")
@@ -96,12 +96,12 @@ def as_kernel(weight: torch.Tensor) -> torch.Tensor:
 
 
 def whole(weight: torch.Tensor) -> torch.Tensor:
-    """All of a weight that may be sharded over processes; then all must call this."""
+    """The whole of a weight; if it is sharded, all processes must call this."""
     return weight.full_tensor() if isinstance(weight, DTensor) else weight
 
 
 def not_known(model: nn.Module) -> Iterator[tuple[str, str]]:
-    """Modules that look like convolutions and are none that is known, with reasons."""
+    """Modules that look like convolutions but are not known, with reasons."""
     for name, module in model.named_modules():
         if isinstance(module, KNOWN) or nn.utils.parametrize.is_parametrized(module):
             continue

@@ -1,4 +1,4 @@
-"""The certified norm as an operation of PyTorch: compiled graphs can hold it."""
+"""The certified norm as a PyTorch operator, which compiled graphs can contain."""
 
 import json
 from dataclasses import asdict
@@ -11,13 +11,13 @@ from .._layer.geometry import Geometry
 from .._layer.stencil import stencil_of
 from .._norm.operator_norm import norm_bounds
 
-RTOL = 1e-4
+RTOL = 1e-4  # relative gap of the norms, as `operator_norm` by default
 
 
 def norm_of(weight: torch.Tensor, geometry: str) -> torch.Tensor:
-    """The certified upper end of the norm, in double precision, differentiable once.
+    """The certified upper bound on the norm, in double precision, differentiable once.
 
-    The geometry as `text_of` has it: operations do not take what is not PyTorch's.
+    `geometry` comes from `text_of`: an operator takes only types that PyTorch knows.
     """
     return _norm(weight, geometry)[0]
 
@@ -31,11 +31,11 @@ def text_of(geometry: Geometry) -> str:
 def _norm(weight: torch.Tensor, geometry: str) -> tuple[torch.Tensor, torch.Tensor]:
     stencil = stencil_of(weight, Geometry(**_tuples(json.loads(geometry))))
 
-    def numbers(plain: Any) -> tuple[Any, float]:
+    def bound_and_gradient(plain: Any) -> tuple[Any, float]:
         found = norm_bounds(plain, stencil, RTOL, attain=False)
         return found.derivative(), found.upper
 
-    gradient, upper = call_on_host(numbers, weight, arrays=1, scalars=(1,))
+    gradient, upper = call_on_host(bound_and_gradient, weight, arrays=1, scalars=(1,))
     return upper, gradient.contiguous()
 
 
@@ -49,7 +49,7 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG001
     ctx.save_for_backward(output[1])
 
 
-# An operation of its own, without a derivative: a second one of the norm is not known.
+# An operator of its own, without a derivative: the norm has no second one.
 @torch.library.custom_op("convspectra::norm_backward", mutates_args=())
 def _times(grad: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     return grad.to(gradient.dtype) * gradient

@@ -1,30 +1,33 @@
 """One pass over the kernels of a model that bounds the norm of each of them."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import torch
 
 from .._arrays.host import one_thread
 from .._arrays.threads import spread
-from .._bound.enforce import Within, most_of_change, norm_of, within
+from .._bound.enforce import Enforced, enforce, largest_norm, norm_lipschitz
 from .._text import Upper, aligned, cell
-from ._modules import as_kernel, whole
 from ._replicas import Replicas, write
-from ._targets import Target
+from ._targets import Target, Targets
 
-ROUNDING = 1.001  # for a norm in single precision
+# Covers the rounding of a Frobenius norm in single precision.
+ROUNDING = 1.001
+# A kernel that has moved is not measured again while its norm has certainly grown by
+# at most this factor; what a pass then reports is too high by no more.
+UNMOVED_FACTOR = 1.05
 Norm = float | Callable[[], float]
-NEAR = 1.05  # how far above the last norm a bound on the present one may be
 
 
 class Change:
     """The certified upper bounds on one layer's norm before and after a pass.
 
-    With the method "clip" they are computed on first access, to a hundredth. If a
-    kernel has hardly moved since its norm was computed, the bound may be 5 % too high.
+    With the method "clip" they are computed on first access, with a relative gap of
+    0.01: a clip takes less time than its norms. If a kernel has hardly moved since its
+    norm was computed, the bound may be 5 % too high.
 
     Attributes
     ----------
@@ -79,94 +82,116 @@ class Pass:
         return "\n".join([table, *notes])
 
 
-@dataclass(slots=True, eq=False)
-class Inside:
-    """A kernel that was inside its bound, and its norm then, unless it was clipped."""
-
-    kernel: torch.Tensor
-    norm: float | None
-
-    def still(self, kernel: torch.Tensor, target: Target) -> Within | None:
-        """What a pass would find, if the kernel has hardly moved and is inside."""
-        if self.norm is None:
-            return (
-                Within(None, None, None) if torch.equal(kernel, self.kernel) else None
-            )
-        wide = torch.promote_types(kernel.dtype, torch.float32)
-        moved = torch.linalg.vector_norm(kernel.to(wide) - self.kernel.to(wide))
-        reach = max(most_of_change(kernel, g) for g in target.geometries)
-        norm = self.norm + ROUNDING * reach * float(moved)
-        inside = norm <= min(target.max_norm, self.norm * NEAR)
-        return Within(None, norm, norm) if inside else None
-
-
 @torch.no_grad()
-def bring_inside(
-    targets: Sequence[Target],
-    method: str,
-    replicas: Replicas,
-    inside: dict[int, Inside],
-    skipped: dict[str, str],
+def bound_all(
+    all_targets: Targets, method: str, replicas: Replicas, known: dict[int, Enforced]
 ) -> Pass:
-    """Bring all targets inside their bounds; each by one process, for all of them.
+    """Enforce the bounds of all targets: each in one process, for all of them.
 
-    `inside` is kept from pass to pass: what it knows to be inside is not measured.
+    `known` is kept from pass to pass. It contains the kernels that satisfied their
+    bounds in the last one, by the index of the target, so that those which have hardly
+    moved are not measured again.
     """
-    start = time.perf_counter()
+    start, targets = time.perf_counter(), all_targets.found
     owners = replicas.owners([target.cost for target in targets])
-    each, kernels = list(enumerate(targets)), {}
-    for (number, target), owner in zip(each, owners):
-        kernel = as_kernel(whole(target.parameter.detach()))
-        if owner == replicas.rank:
-            kernels[number] = kernel
-    made: dict[int, Within] = {}
-    wrong: dict[int, str] = {}
+    own: dict[int, torch.Tensor] = {}
+    for number, target in enumerate(targets):
+        kernel = target.kernel()  # in all processes, in the same order
+        if owners[number] == replicas.rank:
+            own[number] = kernel
+    done: dict[int, Enforced] = {}
+    errors: dict[int, str] = {}
 
-    def bring(number: int) -> None:
-        target = targets[number]
+    def bound_one(number: int) -> None:
         try:
-            made[number] = _found(kernels[number], target, method, inside, number)
+            done[number] = _bound_one(
+                own[number], targets[number], method, known, number
+            )
         except (ValueError, TypeError) as error:
-            wrong[number] = f"Layer {target.name!r}: {error}"
+            errors[number] = f"Layer {targets[number].name!r}: {error}"
 
-    _each(bring, sorted(kernels, key=lambda i: -targets[i].cost), kernels)
-    if wrong := replicas.gathered(wrong):  # on all, so that none is left waiting
-        raise ValueError("\n".join(wrong.values()))
-    changes = {i: _change(targets[i], kernels[i], method, made[i]) for i in made}
+    _spread_kernels(bound_one, sorted(own, key=lambda i: -targets[i].cost), own)
+    if errors := replicas.gathered(errors):  # by all, so that none waits forever
+        raise ValueError("\n".join(errors.values()))
+    changes = {i: _change(targets[i], own[i], method, done[i]) for i in done}
     if replicas.size > 1:
-        norms = replicas.gathered({i: (c.before, c.after) for i, c in changes.items()})
+        before = replicas.gathered({i: c.before for i, c in changes.items()})
+        after = replicas.gathered({i: c.after for i, c in changes.items()})
         changes = {
-            i: Change(t.name, norms[i][0], norms[i][1], t.max_norm) for i, t in each
+            i: Change(target.name, before[i], after[i], target.max_norm)
+            for i, target in enumerate(targets)
         }
-    changed = replicas.gathered({i: f.weight is not None for i, f in made.items()})
-    for number in sorted(number for number in changed if changed[number]):
-        mine = made[number].weight if number in made else None
-        _exchange(targets[number], mine, owners[number], replicas)
-    in_order = tuple(changes[number] for number, _ in each)
-    return Pass(in_order, skipped, time.perf_counter() - start)
+    is_changed = replicas.gathered({i: done[i].is_changed for i in done})
+    for number in sorted(number for number in is_changed if is_changed[number]):
+        weight = done[number].weight if number in done else None
+        _exchange(targets[number], weight, owners[number], replicas)
+    in_order = tuple(changes[number] for number in range(len(targets)))
+    seconds = time.perf_counter() - start
+    return Pass(in_order, all_targets.skipped, seconds)
 
 
-def _change(target: Target, kernel: torch.Tensor, method: str, found: Within) -> Change:
-    """What was done to a kernel; norms that are not known wait to be asked for."""
-    before, after = found.before, found.after
+def _bound_one(
+    kernel: torch.Tensor,
+    target: Target,
+    method: str,
+    known: dict[int, Enforced],
+    number: int,
+) -> Enforced:
+    """Enforce the bound, unless the kernel is known to satisfy it."""
+    if number in known:
+        found = reuse_if_unmoved(known[number], kernel, target)
+        if found is not None:
+            return found
+    found = enforce(kernel, target.geometries, target.max_norm, method)
+    known.pop(number, None)
+    if method != "clip" or not found.is_changed:  # a clipped kernel only comes near
+        known[number] = replace(found, weight=found.weight.clone())
+    return found
+
+
+def reuse_if_unmoved(
+    known: Enforced, kernel: torch.Tensor, target: Target
+) -> Enforced | None:
+    """The result of `enforce`, if it follows from how far the kernel has moved.
+
+    Without a known norm, that is after a clip which changed nothing, the kernel must be
+    the same.
+    """
+    if known.after is None:
+        same = torch.equal(kernel, known.weight)
+        return Enforced(kernel, False, None, None) if same else None
+    wide = torch.promote_types(kernel.dtype, torch.float32)
+    moved = torch.linalg.vector_norm(kernel.to(wide) - known.weight.to(wide))
+    lipschitz = max(norm_lipschitz(kernel, g) for g in target.geometries)
+    norm = known.after + ROUNDING * lipschitz * float(moved)
+    if norm <= min(target.max_norm, known.after * UNMOVED_FACTOR):
+        return Enforced(kernel, False, norm, norm)
+    return None
+
+
+def _change(
+    target: Target, kernel: torch.Tensor, method: str, done: Enforced
+) -> Change:
+    """What was done to a kernel; unknown norms are computed when they are asked for."""
+    before, after = done.before, done.after
     if before is None or after is None:
-        before = partial(norm_of, kernel.clone(), target.geometries, method)
+        before = partial(largest_norm, kernel.clone(), target.geometries, method)
         after = before
-        if found.weight is not None:
-            after = partial(norm_of, found.weight, target.geometries, method)
+        if done.is_changed:
+            after = partial(largest_norm, done.weight, target.geometries, method)
     return Change(target.name, before, after, target.max_norm)
 
 
-def _each(
-    bring: Callable[[int], None],
+def _spread_kernels(
+    work: Callable[[int], None],
     numbers: list[int],
     kernels: dict[int, torch.Tensor],
 ) -> None:
-    """Layer by layer over the cores: each alone has less to share out."""
+    """Call work(number) for each kernel, in threads: a kernel alone fills few cores."""
 
     def some(start: int, stop: int) -> None:
         for number in numbers[start:stop]:
-            bring(number)
+            work(number)
 
     if any(kernel.device.type != "cpu" for kernel in kernels.values()):
         some(0, len(numbers))
@@ -175,33 +200,14 @@ def _each(
             spread(some, len(numbers), only_ours=True)
 
 
-def _found(
-    kernel: torch.Tensor,
-    target: Target,
-    method: str,
-    inside: dict[int, Inside],
-    number: int,
-) -> Within:
-    """The kernel brought inside, unless it is known to be there."""
-    if number in inside:
-        known = inside[number].still(kernel, target)
-        if known is not None:
-            return known
-    found = within(kernel, target.geometries, target.max_norm, method)
-    inside.pop(number, None)
-    if found.weight is None or method != "clip":
-        kernel = kernel if found.weight is None else found.weight
-        inside[number] = Inside(kernel.clone(), found.after)
-    return found
-
-
 def _exchange(
-    target: Target, mine: torch.Tensor | None, owner: int, replicas: Replicas
+    target: Target, weight: torch.Tensor | None, owner: int, replicas: Replicas
 ) -> None:
+    """Write the owner's kernel to the parameter, in every process."""
     parameter = target.parameter
-    if mine is None:
-        mine = torch.empty(
+    if weight is None:
+        weight = torch.empty(
             parameter.shape, dtype=parameter.dtype, device=parameter.device
         )
-    values = mine.reshape(parameter.shape).contiguous()
+    values = weight.reshape(parameter.shape).contiguous()
     write(parameter, replicas.shared(values, owner))

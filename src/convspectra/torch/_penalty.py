@@ -54,9 +54,9 @@ def penalty(
     if kind not in KINDS:
         raise ValueError(f"`kind` must be one of {', '.join(KINDS)}, got {kind!r}.")
     check_has_numbers(model)
-    excess = _of_norm if kind == "norm" else _of_values
-    uses, _ = uses_in(model, example)
+    violation = _of_norm if kind == "norm" else _of_values
     total = torch.zeros(())
+    uses = uses_in(model, example)
     for use, bound in bound_of_each(uses, max_norm, linear=linear):
         plain = use.module._parameters.get("weight") is not None
         if not plain and not is_parametrized(use.module, "weight"):
@@ -66,16 +66,18 @@ def penalty(
                 "torch.nn.utils.parametrizations instead."
             )
         weight = use.weight  # once: a parametrization computes it
-        total = total.to(weight.device) + excess(weight, use.geometry, bound)
+        total = total.to(weight.device) + violation(weight, use.geometry, bound)
     return total
 
 
 def _of_norm(weight: torch.Tensor, geometry: Geometry, bound: float) -> torch.Tensor:
-    excess = torch.relu(norm_of(weight, text_of(geometry)) - bound) ** 2
-    return excess.to(_wide(weight))
+    """The square by which the norm exceeds the bound."""
+    square = torch.relu(norm_of(weight, text_of(geometry)) - bound) ** 2
+    return square.to(_wide(weight))
 
 
 def _of_values(weight: torch.Tensor, geometry: Geometry, bound: float) -> torch.Tensor:
+    """The sum of squares by which singular values exceed the bound, per site."""
     torus = _torus(weight, geometry)
     values = singular_values(weight.to(_wide(weight)), torus)
     sites = math.prod(values.shape[:-2])
@@ -83,7 +85,7 @@ def _of_values(weight: torch.Tensor, geometry: Geometry, bound: float) -> torch.
 
 
 def _torus(weight: torch.Tensor, geometry: Geometry) -> Geometry:
-    """The geometry of the circular layer that stands in for one."""
+    """The geometry of the layer's circular surrogate."""
     stencil = stencil_of(weight, geometry)
     if stencil.is_torus:
         return geometry

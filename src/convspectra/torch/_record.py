@@ -1,4 +1,4 @@
-"""Which sizes the layers of a model see, learned from a pass through it."""
+"""Which input sizes do the layers of a model see? Recorded while it is called."""
 
 import weakref
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from ._modules import KNOWN, as_kernel, axes_of, geometry_of, whole
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """One module at one geometry."""
+    """One module at one geometry; a module has several if its input sizes differ."""
 
     name: str
     module: nn.Module
@@ -26,19 +26,35 @@ class Use:
 
     @property
     def weight(self) -> torch.Tensor:
-        """The kernel in effect, whole; a Linear's has one tap."""
+        """The whole kernel in effect; that of a Linear layer has one tap."""
         return as_kernel(whole(cast(torch.Tensor, self.module.weight)))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Uses:
+    """What a model uses its layers for.
+
+    Attributes
+    ----------
+    found : list of Use
+        In the order of the call.
+    skipped : dict of str to str
+        The names of other modules with weights, and why they are left out.
+    """
+
+    found: list[Use]
+    skipped: dict[str, str]
+
+
 class Recorder:
-    """Hooks on every known layer that note what each is used for, until `close`."""
+    """Hooks on every known layer that record its input sizes, until `close`."""
 
     def __init__(self, model: nn.Module, *, batch_norms: bool = False) -> None:
         self.batch_norms, self.is_closed = batch_norms, False
         self.problems: dict[str, str] = {}
         self.names = {module: name for name, module in model.named_modules()}
         self._uses: dict[Any, Use] = {}
-        # The uses that outputs of the pass came from; the outputs themselves may go.
+        # Which use each output came from; weak, so that outputs can be freed.
         self._makers: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
         self.handles = [
             module.register_forward_hook(self._note, with_kwargs=True)
@@ -54,7 +70,7 @@ class Recorder:
 
     @property
     def uses(self) -> list[Use]:
-        """What each layer was used for so far, in the order of the pass."""
+        """What each layer was used for so far, in the order of the calls."""
         distinct = {
             (u.module, u.geometry, u.batch_norm): u for u in self._uses.values()
         }
@@ -69,21 +85,21 @@ class Recorder:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Any, output: Any
     ) -> None:
         name, axes = self.names.get(module), axes_of(module)
-        if name is None:  # a copy of a module, such as DataParallel makes
+        if name is None:  # a copy of the module, as DataParallel makes them
             return
         x = args[0] if args else next(iter(kwargs.values()))
         if not (isinstance(x, torch.Tensor) and isinstance(output, torch.Tensor)):
             self.problems[name] = "it does not go from a tensor to a tensor"
             return
         sizes = tuple(tuple(map(int, each.shape[-axes:])) for each in (x, output))
-        # Where it matters what follows, each call is one of its own.
+        # With BatchNorms every call is a use of its own: what follows it may differ.
         key = (module, sizes, len(self._uses) if self.batch_norms else 0)
         if key in self._uses:
             return
         try:
             self._uses[key] = Use(name, module, geometry_of(module, *sizes))
-        except ValueError as wrong:  # what no geometry can say
-            self.problems[name] = str(wrong)
+        except ValueError as error:  # no Geometry describes this call
+            self.problems[name] = str(error)
             return
         if self.batch_norms and (not isinstance(module, nn.Linear) or output.ndim == 2):
             self._makers[id(output)] = (weakref.ref(output), key)
@@ -98,14 +114,14 @@ class Recorder:
 
 
 def run(model: nn.Module, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
-    """Call the model, and leave it as it was."""
+    """Call the model once, and leave it as it was."""
     with undisturbed(model):
         model(*args, **keywords)
 
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, without gradients; afterwards everything is as it was."""
+    """Evaluation mode without gradients; restores modes, buffers and random states."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [
         (module, name, buffer, buffer.clone())
@@ -126,7 +142,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             for module, mode in modes:
                 module.training = mode
                 if isinstance(module, FSDPModule):
-                    module.reshard()  # the outermost stays whole after a pass
+                    module.reshard()  # the outermost is not resharded after a call
             for module, name, buffer, numbers in buffers:
                 module._buffers[name] = buffer
                 if not torch.equal(buffer, numbers):

@@ -1,4 +1,4 @@
-"""Work that is shared out over the processes of a model, each part done once."""
+"""Work that is divided among the processes of a model, each part done once."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ class Replicas:
         self.size = dist.get_world_size(group) if group is not None else 1
 
     def owners(self, costs: Sequence[float]) -> list[int]:
-        """Who does each piece of work: the dearest first, to who has least so far."""
+        """The process of each piece of work: the largest first, to the least loaded."""
         loads, found = [0.0] * self.size, [0] * len(costs)
         for piece in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
             found[piece] = loads.index(min(loads))
@@ -30,7 +30,7 @@ class Replicas:
         return found
 
     def gathered(self, found: dict[int, Any]) -> dict[int, Any]:
-        """What all have found, for everyone."""
+        """The entries of all processes, in every process."""
         if self.group is None:
             return found
         everyone: list[Any] = [None] * self.size
@@ -38,7 +38,7 @@ class Replicas:
         return {key: value for each in everyone for key, value in each.items()}
 
     def shared(self, tensor: torch.Tensor, owner: int) -> torch.Tensor:
-        """The tensor of the owner, in which the others have only room for it."""
+        """The owner's tensor, received by the others into theirs."""
         if self.group is not None:
             source = dist.get_global_rank(self.group, owner)
             dist.broadcast(tensor, source, group=self.group)
@@ -46,7 +46,7 @@ class Replicas:
 
 
 def replicas_of(model: nn.Module, group: Any = None) -> Replicas:
-    """The processes of a group, or those that a model says it is on."""
+    """The processes of a group, or those that a model is distributed over."""
     if group is not None:
         return Replicas(group)
     if isinstance(model, torch._dynamo.OptimizedModule):

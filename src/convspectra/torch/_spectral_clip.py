@@ -8,11 +8,12 @@ import torch
 from torch import nn
 
 from .._base import size
-from .._bound.enforce import METHODS
+from .._bound.enforce import METHODS, Enforced
 from ._modules import check_has_numbers
-from ._pass import Inside, Pass, bring_inside
+from ._pass import Pass, bound_all
+from ._record import Uses
 from ._replicas import replicas_of
-from ._targets import Bounds, Target, Watch, targets_of, uses_in
+from ._targets import Bounds, Targets, Watch, targets_of, uses_in
 
 Log = Callable[[str, float, int], Any]
 
@@ -105,13 +106,12 @@ class SpectralClip:
         self.steps, self.passes, self.last = 0, 0, None
         self.seconds, self._earlier = 0.0, 0.0
         self._since: float | None = None
-        self._inside: dict[int, Inside] = {}
+        self._known: dict[int, Enforced] = {}
         self._handles: list[tuple[Any, Any]] = []
-        self._targets: list[Target] = []
-        self._skipped: dict[str, str] = {}
+        self._targets: Targets | None = None
         self._watch = Watch(model) if example is None else None
         if example is not None:
-            self._settle(*uses_in(model, example))
+            self._targets = self._targets_of(uses_in(model, example))
 
     def attach(self, optimizer: torch.optim.Optimizer) -> "SpectralClip":
         """Count the steps of an optimizer from now on, and make a pass when one is due.
@@ -120,10 +120,10 @@ class SpectralClip:
         optimizers add up.
         """
         plain: Any = optimizer
-        while hasattr(plain, "optimizer"):  # what Accelerate and Lightning put around
+        while hasattr(plain, "optimizer"):  # a wrapper of Accelerate or Lightning
             plain = plain.optimizer
-        held = {p for group in plain.param_groups for p in group["params"]}
-        if not held.intersection(self.model.parameters()):
+        parameters = {p for group in plain.param_groups for p in group["params"]}
+        if not parameters.intersection(self.model.parameters()):
             raise ValueError(
                 "The optimizer must hold parameters of the model, but holds none. Was "
                 "it made for another copy of the model?"
@@ -155,15 +155,14 @@ class SpectralClip:
         """Make a pass now, which bounds every layer."""
         start = time.perf_counter()
         if self._watch is not None:
-            self._settle(*self._watch.uses())
+            self._targets = self._targets_of(self._watch.uses())
             self._watch = None
+        assert self._targets is not None  # from the example, or just now
         replicas = replicas_of(self.model, self.group)
-        self.last = bring_inside(
-            self._targets, self.method, replicas, self._inside, self._skipped
-        )
+        self.last = bound_all(self._targets, self.method, replicas, self._known)
         self.passes += 1
         if self.log is not None and replicas.rank == 0:
-            self._tell(self.log, self.last)
+            self._send(self.log, self.last)
         self.seconds += time.perf_counter() - start
         return self.last
 
@@ -194,16 +193,14 @@ class SpectralClip:
             f"steps, {self.passes} passes, {100 * self.share:.2f} % of the time"
         )
 
-    def _settle(self, uses: list[Any], skipped: dict[str, str]) -> None:
-        targets, left = targets_of(
-            uses, self.max_norm, linear=self.linear, frozen=False
-        )
-        self._targets, self._skipped = targets, skipped | left
+    def _targets_of(self, uses: Uses) -> Targets:
+        return targets_of(uses, self.max_norm, linear=self.linear, frozen=False)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        # Steps that a gradient scaler leaves out do not come here, but for fused ones.
-        left_out = getattr(optimizer, "found_inf", None)
-        if left_out is None or not float(left_out):
+        # If a gradient scaler skips a step, this hook is not called; but a fused
+        # optimizer is called and skips the step itself.
+        found_inf = getattr(optimizer, "found_inf", None)
+        if found_inf is None or not float(found_inf):
             self.step()
 
     def _elapsed(self) -> float:
@@ -211,7 +208,8 @@ class SpectralClip:
             return self._earlier
         return self._earlier + time.perf_counter() - self._since
 
-    def _tell(self, log: Log, done: Pass) -> None:
+    def _send(self, log: Log, done: Pass) -> None:
+        """Send the norms of a pass to the user's logger."""
         for change in done.changes:
             log(f"norm/{change.name}", change.after, self.steps)
             log(f"norm_before/{change.name}", change.before, self.steps)

@@ -1,4 +1,4 @@
-"""Which parameters of a model are to be bounded, by how much, at which geometries."""
+"""Which parameters of a model are to be bounded, by how much, at which geometries?"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from torch import nn
 
 from .._base import positive
 from .._layer.geometry import Geometry, per_axis
-from ._layers import Layers, lazy_ones, recorded, uses_of, uses_on_any_size
-from ._modules import is_compiled, not_known, unwrapped
-from ._record import Recorder, Use
+from ._layers import Layers, recorded, uses_of, uses_on_any_size
+from ._modules import as_kernel, is_compiled, unwrapped, whole
+from ._record import Recorder, Use, Uses
 
 NO_BOUND = "no bound applies to it (for a Linear layer: `linear` is False)"
 
@@ -22,7 +22,7 @@ Bounds = float | Mapping[str, float | None]
 
 @dataclass(slots=True, eq=False)
 class Target:
-    """A kernel to be bounded; tied ones count once, at all their geometries."""
+    """A parameter to be bounded, at all geometries of the layers that share it."""
 
     name: str
     module: nn.Module
@@ -31,7 +31,7 @@ class Target:
 
     @property
     def parameter(self) -> torch.Tensor:
-        """The weight, which others may have put another tensor in place of."""
+        """The module's weight as it is now: it may have been replaced since."""
         parameter = self.module._parameters.get("weight")
         if parameter is None:
             raise ValueError(
@@ -40,26 +40,37 @@ class Target:
             )
         return parameter
 
+    def kernel(self) -> torch.Tensor:
+        """The whole kernel; if it is sharded, all processes must call this."""
+        return as_kernel(whole(self.parameter.detach()))
+
     @property
     def cost(self) -> float:
-        """About how long it takes, against others."""
-        out, into = self.parameter.shape[:2]
+        """The time that it takes to bound, up to a common factor: about."""
+        rows, columns = self.parameter.shape[:2]
         sites = sum(_sites(geometry) for geometry in self.geometries)
-        return float(out * into * min(out, into) * sites)
+        return float(rows * columns * min(rows, columns) * sites)
 
 
-def targets_of(
-    uses: Sequence[Use], max_norm: Bounds, *, linear: bool, frozen: bool
-) -> tuple[list[Target], dict[str, str]]:
-    """The kernels to be bounded, and why others are not.
+@dataclass(frozen=True, slots=True, eq=False)
+class Targets:
+    """The parameters to be bounded, and the layers that are skipped, with reasons."""
 
-    `linear` and `frozen` say whether Linear layers, and parameters that need no
-    gradient, are among them.
+    found: list[Target]
+    skipped: dict[str, str]
+
+
+def targets_of(uses: Uses, max_norm: Bounds, *, linear: bool, frozen: bool) -> Targets:
+    """What is to be bounded of the layers that a model uses.
+
+    `linear` and `frozen` say whether to bound Linear layers, and parameters that need
+    no gradient.
     """
     found: dict[torch.Tensor, Target] = {}
     bounds = bound_of_each(uses, max_norm, linear=linear)
     wanted = {use.name for use, _ in bounds}
-    skipped = {use.name: NO_BOUND for use in uses if use.name not in wanted}
+    skipped = dict(uses.skipped)
+    skipped |= {use.name: NO_BOUND for use in uses.found if use.name not in wanted}
     for use, bound in bounds:
         parameter = use.module._parameters.get("weight")
         if parameter is None:
@@ -74,15 +85,15 @@ def targets_of(
         target.max_norm = min(target.max_norm, bound)
         if use.geometry not in target.geometries:
             target.geometries.append(use.geometry)
-    return list(found.values()), skipped
+    return Targets(list(found.values()), skipped)
 
 
 def bound_of_each(
-    uses: Sequence[Use], max_norm: Bounds, *, linear: bool
+    uses: Uses, max_norm: Bounds, *, linear: bool
 ) -> list[tuple[Use, float]]:
     """The layers that are to be bounded, with their bounds."""
-    bounds = _checked(max_norm, [use.name for use in uses])
-    found = ((use, _bound(bounds, use.name)) for use in uses)
+    bounds = _checked(max_norm, [use.name for use in uses.found])
+    found = ((use, _bound(bounds, use.name)) for use in uses.found)
     return [
         (use, bound)
         for use, bound in found
@@ -90,23 +101,21 @@ def bound_of_each(
     ]
 
 
-def uses_in(model: nn.Module, example: Any) -> tuple[list[Use], dict[str, str]]:
+def uses_in(model: nn.Module, example: Any) -> Uses:
     """The layers of a model on an example; on inputs of any size if there is none."""
     model = unwrapped(model)
     if isinstance(example, Layers):
-        return list(example.uses), example.skipped
+        return Uses(list(example.uses), example.skipped)
     if example is None:
-        return uses_on_any_size(model), lazy_ones(model) | dict(not_known(model))
+        return uses_on_any_size(model)
     if isinstance(example, Mapping):
-        uses, skipped = uses_of(model, (), example)
-    else:
-        args = example if isinstance(example, (tuple, list)) else (example,)
-        uses, skipped = uses_of(model, tuple(args), {})
-    return uses, skipped | dict(not_known(model))
+        return uses_of(model, (), example)
+    args = example if isinstance(example, (tuple, list)) else (example,)
+    return uses_of(model, tuple(args), {})
 
 
 class Watch:
-    """The layers of a model, from the passes that it makes anyway."""
+    """The layers of a model, recorded while it is called for other reasons."""
 
     def __init__(self, model: nn.Module) -> None:
         if is_compiled(model):
@@ -117,18 +126,20 @@ class Watch:
         self.model = unwrapped(model)
         self.recorder = Recorder(self.model)
 
-    def uses(self) -> tuple[list[Use], dict[str, str]]:
-        uses, skipped = recorded(self.model, self.recorder)
-        if not uses:
+    def uses(self) -> Uses:
+        """What was recorded so far; nothing more is recorded then."""
+        uses = recorded(self.model, self.recorder)
+        if not uses.found:
             raise RuntimeError(
                 "The model must have run, uncompiled, before its layers can be "
                 "bounded, and it has not. Call it, or pass an `example` of its input."
             )
         self.recorder.close()
-        return uses, skipped | dict(not_known(self.model))
+        return uses
 
 
 def _checked(max_norm: Bounds, names: Sequence[str]) -> Mapping[str, float | None]:
+    """Bounds by pattern, each of which matches a layer."""
     bounds = max_norm if isinstance(max_norm, Mapping) else {"*": max_norm}
     if not names:
         raise ValueError(
@@ -152,6 +163,7 @@ def _bound(bounds: Mapping[str, float | None], name: str) -> float | None:
 
 
 def _sites(geometry: Geometry) -> int:
+    """How many outputs a channel has; 1 if the grid is not known."""
     if geometry.grid is None:
         return 1
     sides = zip(per_axis(geometry.grid, 1), per_axis(geometry.stride, 1))

@@ -28,12 +28,12 @@ def replicas():
     """After 50 projections the replicas are bit-identical, and each was made once."""
     model = DistributedDataParallel(small())
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
-    calls, nearest = [], enforce.nearest_inside
-    enforce.nearest_inside = lambda *args: calls.append(1) or nearest(*args)
+    calls, nearest = [], enforce.nearest_kernel
+    enforce.nearest_kernel = lambda *args: calls.append(1) or nearest(*args)
     bound = SpectralClip(model, 0.5, 1, method="project", example=torch.zeros(EXAMPLE))
     bound.attach(optimizer)
     train(model, optimizer, 50, seed=dist.get_rank())
-    enforce.nearest_inside = nearest
+    enforce.nearest_kernel = nearest
     assert bound.passes == 50
     assert is_same_everywhere(model)
     assert max(change.after for change in bound.last.changes) <= 0.5
