@@ -8,12 +8,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .._report.from_file import Options, document_on
+from .._checkpoint.select import Options
+from .._report.from_file import document_on
 from .._report.many import Outcome, each_checkpoint, natural_key, shard, trajectories
 from .._text import Upper
-from .figures import new_figure, plotting, save
 from .options import options_of
-from .outputs import as_csv, check_folder, make_folder, write_page
+from .outputs import (
+    as_csv,
+    check_folder,
+    make_folder,
+    new_figure,
+    plotting,
+    save,
+    write_page,
+)
 from .render import CHECKPOINTS, as_json, counted, say, table
 
 
@@ -55,15 +63,15 @@ def _key(options: Options) -> dict[str, Any]:
 
 def _row(outcome: Outcome) -> dict[str, Any]:
     document = outcome.document or {"layers": [], "summary": {}}
-    loudest = max(document["layers"], key=lambda row: row["norm_upper"], default={})
-    upper = loudest.get("norm_upper")
+    largest = max(document["layers"], key=lambda row: row["norm_upper"], default={})
+    upper = largest.get("norm_upper")
     product = document["summary"].get("log10_product_upper")
     return {
         "name": str(outcome.path),
         "layers": len(document["layers"]) if outcome.document else None,
         "skipped": document["summary"].get("skipped"),
         "upper": None if upper is None else Upper(upper),
-        "loudest": loudest.get("name"),
+        "loudest": largest.get("name"),
         "log10_product_upper": None if product is None else Upper(product),
         "error": outcome.error,
     }

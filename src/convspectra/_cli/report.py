@@ -6,14 +6,13 @@ from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from .._report.document import document_of
-from .._report.from_file import Options, report_on
+from .._checkpoint.select import Options
+from .._report.from_file import document_of, report_on
 from .._report.spectra import COLUMNS, summary_lines
 from .._text import tree
 from .checkpoints import checkpoints
-from .figures import save_figures
 from .options import options_of
-from .outputs import as_csv, check_folder, make_folder, write_page
+from .outputs import as_csv, check_folder, make_folder, save_figures, write_page
 from .render import as_json, progress, say, table
 
 FOLDER = Path("convspectra-report")
@@ -41,23 +40,22 @@ def _one(args: argparse.Namespace, path: Path, options: Options) -> int:
     folder = _folder(args)
     if folder is not None:
         check_folder(folder)
-    about = report_on(path, options, partial(progress, label="report"))
-    found, notes = about.report, about.notes
-    document = document_of(found, path.name, notes)
+    found = report_on(path, options, partial(progress, label="report"))
+    document = document_of(found.report, path.name, found.notes)
     if args.json:
         as_json(document)
     elif args.csv:
-        as_csv(found.rows())
+        as_csv(found.report.rows())
     else:
-        table(COLUMNS, found.rows(), tree)
-        for sentence in summary_lines(found):
+        table(COLUMNS, found.report.rows(), tree)
+        for sentence in summary_lines(found.report):
             say(sentence)
-    for sentence in notes:
+    for sentence in found.notes:
         say(sentence)
     if folder is not None:
         make_folder(folder)
         written = write_page(document, folder)
-        written += save_figures(about, folder, args.figures)
+        written += save_figures(found, folder, args.figures)
         say(f"in {folder}: {', '.join(written)}.")
     return 0
 
