@@ -20,9 +20,6 @@ from .._text import cell
 from .render import say
 
 FIGURES = ("spectra", "loudest", "trajectories")
-# Of a report's figures, as shares of the figure. Matplotlib would find margins that suit
-# the contents by drawing everything two more times: half of the time of a figure.
-MARGINS = {"left": 0.06, "right": 0.97, "bottom": 0.12, "top": 0.9, "wspace": 0.25}
 # The panels of the figure of all spectra, from left to right.
 PANELS = ({"ratio": False}, {"ratio": True}, {"ratio": True, "normalized": True})
 
@@ -109,7 +106,7 @@ def save_figures(found: FileReport, folder: Path, suffix: str) -> list[str]:
     with_values = [layer for layer in found.report.layers if layer.values is not None]
     if plot is None or not with_values:
         return []
-    figure = new_figure(15, 4.8, MARGINS)
+    figure = new_figure(15, 4.8, top=0.96, right=1.06)  # beside which a bar takes space
     shown = Report(tuple(with_values))
     for ax, panel in zip(figure.subplots(1, 3), PANELS):
         plot.draw_report(shown, ax, legend=False, **panel)
@@ -121,7 +118,7 @@ def save_figures(found: FileReport, folder: Path, suffix: str) -> list[str]:
     if not images:
         return [f"spectra.{suffix}"]
     largest = max(images, key=lambda layer: float(layer.norm.upper))
-    figure = new_figure(12, 5, MARGINS)
+    figure = new_figure(12, 5, top=0.88, right=0.99)
     left, right = figure.subplots(1, 2)
     plot.draw_heat_map(largest, left)
     layer = found.load(largest.name)
@@ -143,16 +140,18 @@ def plotting() -> Any:
     return plot
 
 
-def new_figure(
-    width: float, height: float, margins: Mapping[str, float] | None = None
-) -> Any:
-    """An empty figure that no window shows; without margins, they suit its contents."""
+def new_figure(width: float, height: float, **margins: float) -> Any:
+    """An empty figure that no window shows.
+
+    Without stated margins, matplotlib finds those that suit the contents. That takes as
+    long again as drawing.
+    """
     from matplotlib.figure import Figure
 
-    if margins is None:
+    if not margins:
         return Figure(figsize=(width, height), layout="constrained")
     figure = Figure(figsize=(width, height))
-    figure.subplots_adjust(**margins)
+    figure.subplots_adjust(left=0.06, bottom=0.12, wspace=0.25, **margins)
     return figure
 
 
