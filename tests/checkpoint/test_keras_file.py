@@ -15,10 +15,10 @@ from real_data import real_data
 
 import convspectra as cs
 from convspectra._checkpoint import hdf5_store, hdf5_worker
-from convspectra._checkpoint.files import Refusal
 from convspectra._checkpoint.keras_config import _snake_case, from_layer, to_layer
 from convspectra._checkpoint.keras_file import read_keras
 from convspectra._checkpoint.sandbox import Limits
+from convspectra._checkpoint.stored import Refusal
 
 h5py = needed("h5py")
 # Of Keras with TensorFlow, where the two meet NumPy 2.
@@ -526,7 +526,7 @@ def test_compressed_datasets_are_read_and_not_written(tmp_path, rng, suffix):
             archive.writestr("config.json", json.dumps(config))
             archive.writestr("model.weights.h5", inner.getvalue())
     (kernel,) = read_keras(path).kernels
-    assert kernel.fixed == "is not stored as its plain bytes"
+    assert kernel.not_writable_because == "is not stored as its plain bytes"
     np.testing.assert_array_equal(kernel.load(), array.T)
 
 
@@ -557,7 +557,10 @@ def test_datasets_that_were_never_written_are_zero(tmp_path):
     late, kernel = read_keras(tmp_path / "k.h5").kernels
     assert late.load().tolist() == [[[0, 0, 0]]]
     assert kernel.load().tolist() == [[[0, 1, 2]]]
-    assert (bool(late.fixed), bool(kernel.fixed)) == (True, False)
+    assert (bool(late.not_writable_because), bool(kernel.not_writable_because)) == (
+        True,
+        False,
+    )
 
 
 def test_every_look_into_a_file_is_limited(tmp_path, monkeypatch):
@@ -594,7 +597,7 @@ def test_numbers_of_other_formats_are_left_to_hdf5(tmp_path):
         group["kernel"][:] = array
     (kernel,) = read_keras(tmp_path / "k.h5").kernels
     np.testing.assert_array_equal(kernel.load(), array.T)
-    assert kernel.fixed
+    assert kernel.not_writable_because
 
 
 def outside(file):
@@ -722,7 +725,7 @@ CONFIG = json.dumps({"class_name": "Sequential", "config": {"layers": [conv("c")
         ([("model.weights.h5", weights())], "must have config.json and"),
         (
             [("config.json", " " * 2**25), ("model.weights.h5", b"")],
-            "unreasonably large",
+            "must unpack to at most",
         ),
         ([("config.json", CONFIG), ("model.weights.h5", b"x")], "a whole HDF5 file"),
         ([("config.json", "{"), ("model.weights.h5", b"x")], "a whole Keras file"),

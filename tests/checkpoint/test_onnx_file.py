@@ -24,8 +24,8 @@ from optional import needed
 from real_data import real_data
 
 from convspectra import Geometry, dense_matrix
-from convspectra._checkpoint.files import Refusal
 from convspectra._checkpoint.onnx_file import read_onnx
+from convspectra._checkpoint.stored import Refusal
 
 onnx = needed("onnx")
 ml_dtypes = needed("ml_dtypes")
@@ -109,7 +109,11 @@ def test_a_layer_is_that_of_the_reference_evaluator(cases, name):
     kernel, model = cases[name]
     _, *shape = (d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim)
     assert kernel.stated["grid"] == CASES[name][2]
-    assert (kernel.fixed, kernel.linear, kernel.factors) == ("", False, None)
+    assert (kernel.not_writable_because, kernel.linear, kernel.factors) == (
+        "",
+        False,
+        None,
+    )
     np.testing.assert_allclose(dense(kernel), matrix_of(model, shape), atol=1e-12)
 
 
@@ -179,7 +183,7 @@ def test_a_matrix_is_that_of_the_reference_evaluator(
     want = np.atleast_2d(images if left else images.T)
     np.testing.assert_allclose(dense(kernel), want, atol=1e-12)
     if "alpha" in attributes:
-        assert kernel.fixed == "is multiplied by alpha"
+        assert kernel.not_writable_because == "is multiplied by alpha"
         return
     network.write(tmp_path / "new.onnx", {"w": 2 * kernel.load()})
     (tensor,) = onnx.load(tmp_path / "new.onnx").graph.initializer
@@ -202,7 +206,7 @@ def test_quantized_weights_are_scaled_back(tmp_path, rng, dtype, shape, axis):
     model = reading(node, tensors=tensors)
     network = reads(model, tmp_path)
     kernel = only(network)
-    assert (kernel.name, kernel.fixed) == ("q", "is quantized")
+    assert (kernel.name, kernel.not_writable_because) == ("q", "is quantized")
     assert kernel.load().dtype == np.float32
     want = matrix_of(model, (2, 4, 5), np.float32)
     np.testing.assert_allclose(dense(kernel, (4, 5)), want, rtol=1e-6)
@@ -281,7 +285,7 @@ def test_scales_may_be_listed_in_a_node(tmp_path, scale):
 def test_a_list_in_a_node_is_fixed(tmp_path):
     node = make_node("Constant", [], ["w"], value_floats=[1.0, 2.0])
     kernel = only(reads(reading(node, op="MatMul"), tmp_path))
-    assert kernel.fixed == "is stored as a list"
+    assert kernel.not_writable_because == "is stored as a list"
     np.testing.assert_array_equal(kernel.load(), [[[1.0], [2.0]]])
 
 
@@ -298,7 +302,7 @@ def test_numbers_that_a_cast_rounds_are_fixed(tmp_path, rng):
     (kernel,) = network.kernels
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(kernel.load(), weight.astype("float16"))
-    assert kernel.fixed == "is rounded by a Cast after it"
+    assert kernel.not_writable_because == "is rounded by a Cast after it"
     why = "is of type Conv: its weight is rounded by several Casts"
     assert network.skipped == (("last", why),)
 
@@ -650,7 +654,7 @@ def test_a_copy_keeps_all_but_the_numbers(tmp_path, rng):
         ("w", WEIGHT[:1], r"must keep shape \(2, 2, 3\) and dtype float64, got \(1"),
         ("w", WEIGHT.astype("f"), r"and dtype float64, got \(2, 2, 3\) and float32"),
         ("w", np.full((2, 2, 3), np.inf), "must stay finite"),
-        ("v", WEIGHT, "'v' must be a kernel of the model"),
+        ("v", WEIGHT, "'v' must be a kernel of the file"),
     ],
 )
 def test_other_numbers_are_not_written(tmp_path, name, array, message):

@@ -25,10 +25,10 @@ from onnx_models import (
     value,
 )
 
-from convspectra._checkpoint import onnx_file, onnx_shapes, onnx_weights
-from convspectra._checkpoint.files import Refusal
+from convspectra._checkpoint import onnx_file, onnx_geometry, onnx_weights
 from convspectra._checkpoint.onnx_file import read_onnx
 from convspectra._checkpoint.sandbox import Limits
+from convspectra._checkpoint.stored import Refusal
 
 FAILED = "failed or went beyond its limits, so that sizes of inputs are not known"
 
@@ -244,7 +244,7 @@ def test_shape_inference_has_limits(tmp_path, monkeypatch):
     assert grids(network) == [None]
     assert network.skipped == (("shape inference", FAILED),)
     limits = Limits(2**30, 60, elapsed=0.01)
-    monkeypatch.setattr(onnx_shapes, "onnx_limits", lambda _: limits)
+    monkeypatch.setattr(onnx_geometry, "onnx_limits", lambda _: limits)
     assert reads(conv_model(), tmp_path).skipped == (("shape inference", FAILED),)
 
 

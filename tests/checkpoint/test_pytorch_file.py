@@ -15,9 +15,9 @@ from optional import needed
 from real_data import real_data
 
 import convspectra as cs
-from convspectra._checkpoint.files import Refusal
 from convspectra._checkpoint.pytorch_file import read_pytorch
-from convspectra._checkpoint.pytorch_pickle import Look
+from convspectra._checkpoint.pytorch_pickle import PickleWalk
+from convspectra._checkpoint.stored import Refusal
 
 torch = needed("torch")
 PLAIN = "must hold a plain state dict, got"
@@ -228,9 +228,9 @@ def test_tensors_of_other_kinds_are_skipped(tmp_path, monkeypatch):
     }
     torch.save(found, path)
     network = read_pytorch(path)
-    assert [(kernel.name, kernel.fixed) for kernel in network.kernels] == [
-        ("repeated", "has one number in several places")
-    ]
+    assert [
+        (kernel.name, kernel.not_writable_because) for kernel in network.kernels
+    ] == [("repeated", "has one number in several places")]
     assert dict(network.skipped) == {
         "quantized": "is quantized or sparse",
         "sparse": "is quantized or sparse",
@@ -319,7 +319,32 @@ def test_copies_of_copies_are_refused(save, unreached):
 )
 def test_other_pickles_are_refused(data, message):
     with pytest.raises(Refusal, match=f"{PLAIN} {message}"):
-        Look(100, lambda _: 4).through(io.BytesIO(b"\x80\x02" + data))
+        PickleWalk(100, lambda _: 4).through(io.BytesIO(b"\x80\x02" + data))
+
+
+def nested_tuple(depth):
+    found = ()
+    for _ in range(depth):
+        found = (found, found)
+    return found
+
+
+@pytest.mark.parametrize(
+    "keyed",
+    [
+        lambda key: {key: 1},
+        lambda key: {"k": {key}},
+        lambda key: Call(collections.OrderedDict, [(key, 1)]),
+    ],
+)
+def test_keys_that_take_forever_to_hash_are_refused(save, unreached, keyed):
+    # Python hashes a tuple by its items, each of them anew: 2**depth of them here.
+    with pytest.raises(Refusal, match=f"{PLAIN} a key of tuples in tuples"):
+        read_pytorch(save(keyed(nested_tuple(3))))
+
+
+def test_keys_may_be_tuples(save):
+    assert read_pytorch(save({("a", 1): torch.ones(1, 1, 3)})).kernels
 
 
 def test_attributes_of_dicts_are_refused(save, unreached):
@@ -402,7 +427,7 @@ def test_a_storage_with_two_sizes_is_refused():
     Pickler(stream, 2).dump(("three", "four"))
     stream.seek(0)
     with pytest.raises(Refusal, match=f"{PLAIN} one storage with two sizes"):
-        Look(100, lambda _: 4).through(stream)
+        PickleWalk(100, lambda _: 4).through(stream)
 
 
 def test_storages_that_are_stated_and_not_stored_are_refused(tmp_path, unreached):

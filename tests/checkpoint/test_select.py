@@ -5,12 +5,18 @@ import pytest
 
 from convspectra import Geometry, dense_matrix
 from convspectra._checkpoint.records import Kernel, Network
-from convspectra._checkpoint.select import check_table, choose, place, read_table
+from convspectra._checkpoint.select import (
+    Options,
+    check_table,
+    choose,
+    read_table,
+    with_geometry,
+)
 
 
 def kernel(name, shape=(4, 2, 3, 3), factors=None, **stated):
     numbers = np.random.default_rng(0).standard_normal(shape)
-    return Kernel(name, shape, stated, lambda: numbers, factors)
+    return Kernel(name, shape, "float64", stated, lambda: numbers, factors)
 
 
 def network(*names, skipped=()):
@@ -36,21 +42,23 @@ def test_a_file_is_believed_before_the_options_and_a_table_before_the_file():
     kernels = [kernel("stated", grid=8, stride=2), kernel("silent")]
     options = {"grid": 5, "stride": 1, "boundary": "zeros"}
     table = {"*lent": {"grid": [6, 7], "padding": [[0, 1], [2, 0]]}}
-    (stated, silent), _ = place(kernels, options, table)
+    both = Options(geometry=options, table=table)
+    (stated, silent), _ = with_geometry(kernels, both)
     assert stated.geometry == Geometry(8, stride=2, boundary="zeros").broadcast_to(2)
     want = Geometry((6, 7), padding=((0, 1), (2, 0)), boundary="zeros")
     assert silent.geometry == want
-    (every,), _ = place([kernels[1]], options, {"silent": {"grid": "none"}})
+    every_size = Options(geometry=options, table={"silent": {"grid": "none"}})
+    (every,), _ = with_geometry([kernels[1]], every_size)
     assert every.geometry.grid is None
 
 
 def test_a_kernel_without_a_geometry_is_skipped_unless_it_is_all_there_is():
     kernels = [kernel("fits", groups=2), kernel("not", groups=3)]
-    placed, skipped = place(kernels, {}, {})
-    assert [one.kernel.name for one in placed] == ["fits"]
+    layers, skipped = with_geometry(kernels, Options())
+    assert [layer.name for layer in layers] == ["fits"]
     assert "4 channels, which 3 groups do not divide" in skipped["not"]
     with pytest.raises(ValueError, match="'not': has 4 channels"):
-        place(kernels[1:], {}, {})
+        with_geometry(kernels[1:], Options())
 
 
 def test_a_table_is_read_from_a_file(tmp_path):
@@ -88,8 +96,8 @@ def test_what_nobody_says_of_the_boundary_is_known_to_be_assumed():
         ({"grid": 4, "boundary": "circular"}, [False, False]),
         ({}, [False, False]),
     ):
-        placed, _ = place(kernels, options, {})
-        assert [one.assumed for one in placed] == assumed
+        layers, _ = with_geometry(kernels, Options(geometry=options))
+        assert [layer.assumed_circular for layer in layers] == assumed
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -99,8 +107,10 @@ def test_a_folded_norm_multiplies_the_outputs_of_the_layer(groups, transposed, r
     factors = rng.standard_normal(outputs)
     one = kernel("k", (4, 2, 3), lambda: factors)
     options = {"grid": 5, "groups": groups, "transposed": transposed}
-    (placed,), _ = place([one], options, {})
-    plain = dense_matrix(placed.layer().weight, placed.geometry)
-    folded = dense_matrix(placed.layer(fold=True).weight, placed.geometry)
+    plain, folded = (
+        dense_matrix(layer.load().weight, layer.geometry)
+        for fold in (False, True)
+        for layer in with_geometry([one], Options(geometry=options, fold=fold))[0]
+    )
     each = np.repeat(factors, len(plain) // outputs)
     np.testing.assert_allclose(folded, each[:, None] * plain)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from convspectra._checkpoint.files import Refusal
 from convspectra._checkpoint.sharded import read_sharded
+from convspectra._checkpoint.stored import Refusal
 
 INDEX = "model.safetensors.index.json"
 ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
@@ -77,10 +77,15 @@ def test_layouts_are_given_or_stated(save, arrays, layout, format, turned):
 def test_nothing_is_written(save, tmp_path):
     network = read_sharded(save())
     before = sorted(tmp_path.iterdir())
-    assert all("several files" in kernel.fixed for kernel in network.kernels)
+    assert all(
+        "several files" in kernel.not_writable_because for kernel in network.kernels
+    )
     arrays = {kernel.name: kernel.load() for kernel in network.kernels}
+    target = tmp_path / "new.safetensors.index.json"
+    with pytest.raises(ValueError, match="is in one of several files"):
+        network.write(target, arrays)
     with pytest.raises(ValueError, match="Change its shards one by one"):
-        network.write(tmp_path / "new.safetensors.index.json", arrays)
+        network.write(target, {})
     assert sorted(tmp_path.iterdir()) == before
 
 

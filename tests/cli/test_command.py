@@ -678,7 +678,7 @@ def test_values_are_written_under_capital_letters_too(capsys, kernel):
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_capital_letters_lead_to_the_same_reader(suffix, monkeypatch):
     seen = []
-    reader = Format(lambda *asked: seen.append(asked))
+    reader = Format((suffix,), lambda *asked: seen.append(asked))
     monkeypatch.setitem(FORMATS, suffix, reader)
     for path in (Path(f"k{suffix}"), Path(f"K{suffix.upper()}")):
         read_network(path, layout="hwio", sizes=(1, 2))

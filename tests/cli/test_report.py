@@ -12,8 +12,8 @@ from oracles import norm_by_matrix, values_by_matrix
 from real_data import real_data
 
 from convspectra import Geometry
+from convspectra._checkpoint import select
 from convspectra._cli.main import main
-from convspectra._report import from_file
 
 NETS = [  # a file, its options, and its convolutions
     ("ultraface_RFB-320.onnx", ["--key", "base_net.[0-7].*"], 25),
@@ -136,13 +136,13 @@ def test_a_bad_kernel_is_skipped_and_the_others_go_on(capsys, model):
 
 
 def test_a_file_is_read_once_for_table_page_and_figures(here, model, monkeypatch):
-    read, files = from_file.read_network, []
+    read, files = select.read_network, []
 
     def watched(path, **options):
         files.append(path.name)
         return read(path, **options)
 
-    monkeypatch.setattr(from_file, "read_network", watched)
+    monkeypatch.setattr(select, "read_network", watched)
     assert main(["report", "model.safetensors", "--grid", "8"]) == 0
     assert (here / "convspectra-report" / "loudest.png").exists()
     assert files == ["model.safetensors"]

@@ -7,7 +7,7 @@ import pytest
 from oracles import make
 
 from convspectra import Geometry, Layer, Report, spectra
-from convspectra._report.document import POINTS, SIDE, document_of, thinned
+from convspectra._report.from_file import POINTS, SIDE, document_of, thinned
 
 
 @pytest.mark.parametrize("count", [1, 2, POINTS, POINTS + 1, 10**4, 10**6])

@@ -19,8 +19,8 @@ import pytest
 from optional import needed
 
 from convspectra._report import many
+from convspectra._report.backends import DIED
 from convspectra._report.many import (
-    DIED,
     Outcome,
     each_checkpoint,
     natural_key,

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .arrays import read_arrays
-from .files import ARRAY_FILES
+from .arrays import ARRAY_FILES, read_arrays
 from .keras_file import read_keras
 from .onnx_file import read_onnx
 from .pytorch_file import read_pytorch
@@ -17,17 +16,22 @@ from .records import Network as Network
 from .sharded import read_sharded
 
 Sizes = tuple[int, ...] | None
+BY_OPTION = "`--grid` and the like, or `--geometry`"
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Who reads a kind of file, and what there is in it besides kernels.
+    """How the names of files of this kind end, who reads them, and what is in them.
 
     Attributes
     ----------
+    suffixes : tuple of str
     read : function
         From the path, the layout of arrays and the sizes of the network's input, either
         of them None if it is not given.
+    contains, you_add : str
+        What such a file says, and what a user adds to it, for the table in
+        docs/report.md.
     graph : bool
         It says which size each layer sees, and which BatchNorm follows it.
     matrices : bool
@@ -36,31 +40,48 @@ class Format:
         A copy with other kernels can be written.
     """
 
+    suffixes: tuple[str, ...]
     read: Callable[[Path, str | None, Sizes], Network]
+    contains: str = "kernels only"
+    you_add: str = BY_OPTION
     graph: bool = False
     matrices: bool = False
     writable: bool = True
 
 
-_ARRAYS = Format(lambda path, layout, _sizes: read_arrays(path, layout))
-_SHARDED = Format(
-    lambda path, layout, _sizes: read_sharded(path, layout), writable=False
+# All that names suffixes is made from this list.
+_FORMATS = (
+    Format(
+        suffixes=tuple(ARRAY_FILES),
+        read=lambda path, layout, _sizes: read_arrays(path, layout),
+    ),
+    Format(
+        suffixes=(".onnx",),
+        read=lambda path, _layout, sizes: read_onnx(path, sizes),
+        contains="kernels and the whole geometry, from the graph",
+        you_add="`--input 1x3x224x224` if sizes are symbolic",
+        graph=True,
+        matrices=True,
+    ),
+    Format(
+        suffixes=(".pt", ".pth", ".th", ".ckpt", ".bin"),
+        read=lambda path, _layout, _sizes: read_pytorch(path),
+        contains="the kernels of a PyTorch state dict",
+    ),
+    Format(
+        suffixes=(".keras", ".h5", ".hdf5"),
+        read=lambda path, _layout, _sizes: read_keras(path),
+        contains="kernels; of a whole model also strides, padding and groups",
+        matrices=True,
+    ),
+    Format(
+        suffixes=(".safetensors.index.json",),
+        read=lambda path, layout, _sizes: read_sharded(path, layout),
+        contains="the kernels of a sharded checkpoint",
+        writable=False,
+    ),
 )
-_ONNX = Format(
-    lambda path, _layout, sizes: read_onnx(path, sizes), graph=True, matrices=True
-)
-_PYTORCH = Format(lambda path, _layout, _sizes: read_pytorch(path))
-_KERAS = Format(lambda path, _layout, _sizes: read_keras(path), matrices=True)
-
-# The list of what can be read, by how names end: all else that names suffixes is made
-# from it, or checked against it.
-FORMATS = {
-    **dict.fromkeys(ARRAY_FILES, _ARRAYS),
-    ".onnx": _ONNX,
-    **dict.fromkeys((".pt", ".pth", ".th", ".ckpt", ".bin"), _PYTORCH),
-    **dict.fromkeys((".keras", ".h5", ".hdf5"), _KERAS),
-    ".safetensors.index.json": _SHARDED,
-}
+FORMATS = {suffix: found for found in _FORMATS for suffix in found.suffixes}
 
 
 def suffixes(which: Callable[[Format], bool] = lambda _: True) -> str:
@@ -71,7 +92,7 @@ def suffixes(which: Callable[[Format], bool] = lambda _: True) -> str:
 def read_network(
     path: Path, *, layout: str | None = None, sizes: Sizes = None
 ) -> Network:
-    """Find the kernels of a file, by a look at all but their numbers where possible.
+    """Find the kernels of a file, and read none of them where that is possible.
 
     Parameters
     ----------

@@ -1,13 +1,56 @@
 """Kernels among the arrays of .npy, .npz and .safetensors files."""
 
-from collections.abc import Mapping
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
-from .files import Entry, entries, layout_of, read, write_copy
+from .._base import require
 from .records import Kernel, Network
+from .stored import (
+    FLOATS,
+    Entry,
+    Patch,
+    Refusal,
+    check_size,
+    members_of,
+    opened,
+    parsing,
+    write_patched,
+)
+
+HEADER_BYTES = 2**14  # of an .npy: longer ones are not NumPy's own
+
+# The layout of kernels, by what a .safetensors file says that it was saved from.
+LAYOUTS = {"pt": "oihw"} | dict.fromkeys(("tf", "keras", "flax", "jax"), "hwio")
+
+# The dtype for people and the code of stored bytes, by the names of .safetensors.
+_SAFETENSORS = {
+    "F16": ("float16", "<f2"),
+    "BF16": ("bfloat16", "bfloat16"),
+    "F32": ("float32", "<f4"),
+    "F64": ("float64", "<f8"),
+    "C64": ("complex64", "<c8"),
+}
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+    (3, 0): np.lib.format.read_array_header_2_0,  # differs in names of fields alone
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The arrays of a file in their order, and the layout of kernels that it states."""
+
+    entries: tuple[Entry, ...]
+    layout: str | None = None
 
 
 def read_arrays(path: Path, layout: str | None) -> Network:
@@ -15,12 +58,30 @@ def read_arrays(path: Path, layout: str | None) -> Network:
 
     Its layout is the one given; else what the file says; else (out, in, *kernel).
     """
-    found, layout = entries(path), layout or layout_of(path) or "oihw"
+    contents = contents_of(path)
+    layout = layout or contents.layout or "oihw"
+    entries = {entry.name: entry for entry in contents.entries}
     return Network(
-        kernels=tuple(kernel_of(path, e, layout) for e in found if not e.unsuitable),
-        skipped=tuple((e.name, e.unsuitable) for e in found if e.unsuitable),
-        write=partial(_write, path, layout),
+        kernels=tuple(
+            kernel_of(path, entry, layout)
+            for entry in entries.values()
+            if not entry.unsuitable
+        ),
+        skipped=tuple(
+            (name, entry.unsuitable)
+            for name, entry in entries.items()
+            if entry.unsuitable
+        ),
+        copy_with=partial(_copy_with, path, entries, layout),
     )
+
+
+def contents_of(path: Path) -> Contents:
+    """What is in a file, by its headers alone.
+
+    Every header is checked against the size of the file: what it states is there.
+    """
+    return ARRAY_FILES[path.suffix.lower()](path)
 
 
 def kernel_of(path: Path, entry: Entry, layout: str) -> Kernel:
@@ -29,23 +90,110 @@ def kernel_of(path: Path, entry: Entry, layout: str) -> Kernel:
     return Kernel(
         name=entry.name,
         shape=tuple(entry.shape[axis] for axis in order),
+        dtype=entry.dtype,
         stated={},
-        load=lambda: np.transpose(read(path, entry), order),
+        load=lambda: np.transpose(_load(path, entry), order),
     )
 
 
+def _load(path: Path, entry: Entry) -> np.ndarray:
+    with parsing(f"{path.suffix.lower()} file"), opened(path, entry.member) as stream:
+        if entry.member is None:
+            stream.seek(entry.start)
+        else:
+            stream.read(entry.start)  # a seek might skip the check of the sum
+        return entry.read_from(stream)
+
+
 def _order(layout: str, axes: int) -> tuple[int, ...]:
-    """Where each axis of a kernel (out, in, *kernel) stands in the layout."""
+    """Which axis of an array in the layout is each axis of (out, in, *kernel)."""
     if layout == "oihw":
         return tuple(range(axes))
     return (axes - 1, axes - 2, *range(axes - 2))
 
 
-def _write(
-    source: Path, layout: str, target: Path, arrays: Mapping[str, np.ndarray]
+def _copy_with(
+    source: Path,
+    entries: Mapping[str, Entry],
+    layout: str,
+    target: Path,
+    arrays: Mapping[str, np.ndarray],
 ) -> None:
-    turned = {
-        name: np.transpose(array, np.argsort(_order(layout, array.ndim)))
-        for name, array in arrays.items()
-    }
-    write_copy(source, target, turned)
+    patches = []
+    for name, array in arrays.items():
+        turned = np.transpose(array, np.argsort(_order(layout, array.ndim)))
+        patches.append(Patch(entries[name], entries[name].to_bytes(turned)))
+    write_patched(source, target, patches)
+
+
+def _npy_contents(path: Path) -> Contents:
+    with path.open("rb") as stream:
+        return Contents((_npy_entry(stream, path.stat().st_size, path.stem),))
+
+
+def _npy_entry(
+    stream: IO[bytes], size: int, name: str, member: zipfile.ZipInfo | None = None
+) -> Entry:
+    """Read the header of an array whose file or member has `size` bytes."""
+    with parsing(".npy array"):
+        head = io.BytesIO(stream.read(HEADER_BYTES))
+        version = np.lib.format.read_magic(head)
+        shape, fortran, dtype = _HEADERS[version](head)
+    if dtype.hasobject:
+        return Entry(name, "object", shape, member=member)
+    check_size(shape, dtype.itemsize, size - head.tell())
+    code = dtype.str if dtype.name in FLOATS else ""
+    order = "F" if fortran else "C"
+    return Entry(name, dtype.name, shape, code, order, head.tell(), member)
+
+
+def _npz_contents(path: Path) -> Contents:
+    with parsing(".npz file"), zipfile.ZipFile(path) as archive:
+        members = members_of(archive, path.stat().st_size)
+        found = tuple(_npz_entries(archive, members))
+        if len({entry.name for entry in found}) < len(found):
+            raise Refusal("The arrays of a file must have different names.")
+        return Contents(found)
+
+
+def _npz_entries(
+    archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
+) -> Iterator[Entry]:
+    for name, info in members.items():
+        if name.endswith(".npy"):
+            with archive.open(info) as stream:
+                name = name.removesuffix(".npy")
+                yield _npy_entry(stream, info.file_size, name, info)
+        else:
+            yield Entry(name, "something other than an array", (), member=info)
+
+
+def _safetensors_contents(path: Path) -> Contents:
+    safetensors = require("safetensors", extra="cli")
+    with parsing(".safetensors file"):
+        # Opening checks the header: offsets in order, without holes, inside the file.
+        with safetensors.safe_open(path, framework="numpy") as checked:
+            names, metadata = checked.keys(), checked.metadata() or {}
+        with path.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(length))
+        found = [
+            _safetensors_entry(name, header[name], 8 + length)
+            for name in sorted(names, key=lambda name: header[name]["data_offsets"])
+        ]
+    return Contents(tuple(found), LAYOUTS.get(metadata.get("format", "")))
+
+
+def _safetensors_entry(name: str, tensor: dict[str, Any], start: int) -> Entry:
+    """A tensor of the header, after which the bytes start."""
+    dtype, code = _SAFETENSORS.get(tensor["dtype"], (tensor["dtype"], ""))
+    start += tensor["data_offsets"][0]
+    return Entry(name, dtype, tuple(tensor["shape"]), code, start=start)
+
+
+# What lists the arrays of a file, by its suffix.
+ARRAY_FILES = {
+    ".npy": _npy_contents,
+    ".npz": _npz_contents,
+    ".safetensors": _safetensors_contents,
+}

@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from .._base import replacing
-from .files import COMPRESSED_BYTES, Entry, Refusal, copy_zip, numbers_of, parsing
 from .sandbox import Died, Limits, hdf5_limits, run
+from .stored import COMPRESSED_BYTES, Entry, Refusal, opened, parsing
 
 WHAT = "HDF5 file"
 WORKER = Path(__file__).with_name("hdf5_worker.py")
@@ -32,63 +31,41 @@ class Store:
     texts: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
     datasets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def entry(self, place: str) -> Entry:
-        """The dataset at a path."""
-        found = self.datasets[place]
-        shape, start = tuple(found["shape"]), found["start"] or 0
-        dtype, code = found["dtype"], found["code"]
-        said = self.texts.get(place, {}).get("dtype")
-        if code == "|V2" and said == ["bfloat16"]:
+    def entry(self, dataset: str) -> Entry:
+        """What is stated of the dataset at a path."""
+        stated = self.datasets[dataset]
+        dtype, code = stated["dtype"], stated["code"]
+        if code == "|V2" and self.texts.get(dataset, {}).get("dtype") == ["bfloat16"]:
             dtype = code = "bfloat16"  # HDF5 has no such numbers, Keras says so
-        return Entry(place, dtype, shape, code, start=start)
+        return Entry(
+            name=dataset,
+            dtype=dtype,
+            shape=tuple(stated["shape"]),
+            code=code,
+            start=stated["start"] or 0,
+            member=self.member,
+        )
 
-    def in_place(self, place: str) -> bool:
-        """Whether a dataset is stored as its plain bytes, in one row."""
-        return self.datasets[place]["start"] is not None
+    def is_contiguous(self, dataset: str) -> bool:
+        """Whether the plain bytes of a dataset are in the file, one after another."""
+        return self.datasets[dataset]["start"] is not None
 
-    def load(self, place: str) -> np.ndarray:
-        """The numbers of a dataset."""
-        entry = self.entry(place)
-        if self.in_place(place):
-            with parsing(WHAT), self._open() as stream:
+    def load(self, dataset: str) -> np.ndarray:
+        """The array in a dataset."""
+        entry = self.entry(dataset)
+        if self.is_contiguous(dataset):
+            with parsing(WHAT), opened(self.path, self.member) as stream:
                 stream.seek(entry.start)
-                return numbers_of(stream, entry)
+                return entry.read_from(stream)
         with self._file() as path:
-            size, found = path.stat().st_size, self.datasets[place]
-            wanted = math.prod(entry.shape) * np.dtype(found["code"]).itemsize
-            if wanted > (COMPRESSED_BYTES if found["chunked"] else size):
-                raise Refusal(f"{place!r} must not grow to {wanted} bytes from {size}.")
-            data = _work(path, hdf5_limits(size, wanted), place)
-            return numbers_of(io.BytesIO(data), entry)
-
-    def write(self, target: Path, stored: Mapping[str, bytes]) -> None:
-        """Copy the file with other bytes in some datasets that are in place."""
-        with replacing(target) as partial:
-            if self.member is None:
-                shutil.copyfile(self.path, partial)
-                with partial.open("r+b") as stream:
-                    self._patch(stream, stored)
-                return
-            with parsing(WHAT), self._open() as old:
-                inner = io.BytesIO(old.read())
-            self._patch(inner, stored)
-            name = self.member.filename
-            whole = Entry(name, "", (), member=self.member)
-            copy_zip(self.path, partial, {name: whole}, {name: inner.getvalue()})
-
-    def _patch(self, stream: IO[bytes], stored: Mapping[str, bytes]) -> None:
-        for place, data in stored.items():
-            stream.seek(self.entry(place).start)
-            stream.write(data)
-
-    @contextmanager
-    def _open(self) -> Iterator[IO[bytes]]:
-        if self.member is None:
-            with self.path.open("rb") as stream:
-                yield stream
-            return
-        with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as stream:
-            yield stream
+            size, stated = path.stat().st_size, self.datasets[dataset]
+            wanted = math.prod(entry.shape) * np.dtype(stated["code"]).itemsize
+            if wanted > (COMPRESSED_BYTES if stated["chunked"] else size):
+                raise Refusal(
+                    f"{dataset!r} must not grow to {wanted} bytes from {size}."
+                )
+            data = _work(path, hdf5_limits(size, wanted), dataset)
+            return entry.read_from(io.BytesIO(data))
 
     @contextmanager
     def _file(self) -> Iterator[Path]:
@@ -98,7 +75,11 @@ class Store:
             return
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / "member.h5"
-            with parsing(WHAT), self._open() as stream, copy.open("wb") as target:
+            with (
+                parsing(WHAT),
+                opened(self.path, self.member) as stream,
+                copy.open("wb") as target,
+            ):
                 shutil.copyfileobj(stream, target)
             yield copy
 
@@ -110,13 +91,13 @@ def open_store(path: Path, member: zipfile.ZipInfo | None = None) -> Store:
     return Store(path, member, found["texts"], found["datasets"])
 
 
-def _work(path: Path, limits: Limits, *names: str) -> bytes:
-    """What the worker prints of a file."""
+def _work(path: Path, limits: Limits, *datasets: str) -> bytes:
+    """What the worker prints of a file, or of one dataset in it."""
     with parsing(WHAT):
         try:
-            return run(WORKER, limits, str(path), *names)
+            return run(WORKER, limits, str(path), *datasets)
         except Died as died:
-            kind, _, said = str(died).partition(": ")
+            kind, _, text = str(died).partition(": ")
             error = Refusal if kind == "Refused" else ValueError
-            said = said or kind or "HDF5 does not come to an end with it"
-            raise error(said) from None
+            text = text or kind or "HDF5 does not come to an end with it"
+            raise error(text) from None

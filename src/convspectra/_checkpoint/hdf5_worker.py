@@ -14,6 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+# How the names of those attributes begin that Keras's files are understood by.
 TEXTS = ("model_config", "layer_names", "weight_names", "name", "dtype")
 MOST_DEPTH = 60  # of groups in groups: the paths of deeper ones could outgrow the file
 
@@ -35,7 +36,7 @@ def _contents(file: Any, size: int) -> dict[str, Any]:
     """Texts by the path of what they belong to, and datasets by their path."""
     texts: dict[str, dict[str, list[str]]] = {}
     datasets: dict[str, dict[str, Any]] = {}
-    seen, waiting = {_place(file)}, [("", file)]
+    seen, waiting = {_address(file)}, [("", file)]
     while waiting:
         path, group = waiting.pop()
         texts[path] = _texts(group, size)
@@ -44,9 +45,9 @@ def _contents(file: Any, size: int) -> dict[str, Any]:
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 raise Refused(f"An HDF5 file must have no links, got {inner!r}.")
             thing = group[name]
-            if _place(thing) in seen or inner.count("/") > MOST_DEPTH:
+            if _address(thing) in seen or inner.count("/") > MOST_DEPTH:
                 raise Refused(f"An HDF5 file must be a tree, got another at {inner!r}.")
-            seen.add(_place(thing))
+            seen.add(_address(thing))
             if isinstance(thing, h5py.Group):
                 waiting.append((inner, thing))
             elif isinstance(thing, h5py.Dataset):
@@ -55,14 +56,15 @@ def _contents(file: Any, size: int) -> dict[str, Any]:
     return {"texts": {p: t for p, t in texts.items() if t}, "datasets": datasets}
 
 
-def _place(thing: Any) -> tuple[int, int]:
+def _address(thing: Any) -> tuple[int, int]:
+    """What tells a group or dataset from all others, whatever its path."""
     low: Any = h5py  # whose compiled modules no type checker knows
     info = low.h5o.get_info(thing.id)
     return info.fileno, info.addr
 
 
 def _texts(thing: Any, size: int) -> dict[str, list[str]]:
-    """Those attributes that Keras's files are understood by."""
+    """The attributes of a group or dataset that `TEXTS` names."""
     found = {}
     for name in thing.attrs:
         if not name.startswith(TEXTS):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._layer.geometry import Geometry
-from .files import Refusal
+from .stored import Refusal
 
 CONVOLUTION = re.compile(r"(Depthwise|Separable|)Conv(?:olution)?([123])D(Transpose|)")
 MOST_PATH = 1000  # characters: paths through many models could outgrow the file
@@ -19,7 +19,7 @@ class Described:
     """A layer in the configuration of a model."""
 
     names: tuple[str, ...]  # of the models that it is in, and its own
-    place: str  # in a .keras file, which names layers by their classes
+    group: str  # its path in a .keras file, which names layers by their classes
     kind: str  # its class, empty if that is none of Keras
     config: Mapping[str, Any]
 
@@ -127,7 +127,7 @@ def from_layer(role: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarr
 
 
 def layers_of(
-    model: Any, names: tuple[str, ...] = (), place: str = ""
+    model: Any, names: tuple[str, ...] = (), within: str = ""
 ) -> Iterator[Described]:
     """The layers of a model in their order, those of models inside it in their place.
 
@@ -142,14 +142,14 @@ def layers_of(
         path = (*names, str(own))
         snake = _snake_case(kind)
         count = used[snake] = used.get(snake, -1) + 1
-        there = f"{place}layers/{snake}_{count}" if count else f"{place}layers/{snake}"
-        if len(there) + sum(map(len, path)) > MOST_PATH:
+        group = f"{within}layers/{snake}" + (f"_{count}" if count else "")
+        if len(group) + sum(map(len, path)) > MOST_PATH:
             raise Refusal("The models in a configuration must not be that deep.")
         if _inner(layer):
-            yield from layers_of(layer, path, f"{there}/")
+            yield from layers_of(layer, path, f"{group}/")
         elif isinstance(config, dict):
             ours = str(layer.get("module", "keras")).partition(".")[0] == "keras"
-            yield Described(path, there, kind if ours else "", config)
+            yield Described(path, group, kind if ours else "", config)
 
 
 def _inner(model: Any) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from .._base import require
-from .files import COMPRESSED_BYTES, Refusal, parsing, to_bytes
 from .hdf5_store import Store, open_store
 from .keras_config import (
     Described,
@@ -25,11 +24,15 @@ from .keras_config import (
     to_layer,
 )
 from .records import Kernel, Network
+from .stored import Patch, Refusal, check_member, members_of, parsing, write_patched
 
 WHAT = "Keras file"
 WEIGHTS, CONFIG = "model.weights.h5", "config.json"  # in a .keras file
-CONFIG_BYTES = 2**24  # that it may have, if that is more than the file
-OPTIMIZER = ("optimizer/", "optimizer_weights/")
+# Bytes that a compressed configuration may have in a file that is smaller: it is parsed
+# as a whole, and no model's comes near this.
+CONFIG_BYTES = 2**24
+OPTIMIZER = ("optimizer/", "optimizer_weights/")  # where files keep its state
+# What a weight of this name is the kernel of, where no configuration says it.
 ROLES = {
     "kernel": "conv",
     "depthwise_kernel": "depthwise",
@@ -41,7 +44,7 @@ ROLES = {
 class Weight:
     """A dataset, and what is known of it."""
 
-    place: str
+    dataset: str  # its path
     name: str  # its layer's name, and its own
     role: str = ""  # what it is the kernel of
     layer: Described | None = None
@@ -63,25 +66,28 @@ def read_keras(path: Path) -> Network:
             store = open_store(path)
             weights = list(_old_weights(store))
     counts = Counter(weight.name for weight in weights)
-    kernels, skipped, known = [], [], {}
+    kernels: list[Kernel] = []
+    skipped: list[tuple[str, str]] = []
+    by_name: dict[str, Weight] = {}
     for weight in weights:
         if counts[weight.name] > 1:
-            weight = replace(weight, name=weight.place)
-        found = _kernel(store, weight)
-        if weight.name in known:
-            found = "has the name of another weight"
-        if isinstance(found, str):
-            skipped.append((weight.name, found))
+            weight = replace(weight, name=weight.dataset)
+        kernel = _kernel(store, weight)
+        if weight.name in by_name:
+            kernel = "has the name of another weight"
+        if isinstance(kernel, str):
+            skipped.append((weight.name, kernel))
         else:
-            kernels.append(found)
-            known[weight.name] = (found, weight)
-    skipped += _others(store, {weight.place for weight in weights})
-    return Network(tuple(kernels), tuple(skipped), partial(_write, store, known))
+            kernels.append(kernel)
+            by_name[weight.name] = weight
+    skipped += _others(store, {weight.dataset for weight in weights})
+    copy_with = partial(_copy_with, store, by_name)
+    return Network(tuple(kernels), tuple(skipped), copy_with)
 
 
 def _kernel(store: Store, weight: Weight) -> Kernel | str:
     """A weight as a kernel, or why it is none."""
-    entry, role = store.entry(weight.place), weight.role
+    entry, role = store.entry(weight.dataset), weight.role
     matrix = role == "dense" and len(entry.shape) == 2
     shape = (*entry.shape, 1) if matrix else entry.shape
     reason = replace(entry, shape=shape).unsuitable or weight.reason
@@ -93,26 +99,27 @@ def _kernel(store: Store, weight: Weight) -> Kernel | str:
             stated = weight.layer.geometry(role, entry.shape)
     except (ValueError, TypeError, LookupError):
         return "is not what the configuration of its layer states"
-    fixed = "" if store.in_place(weight.place) else "is not stored as its plain bytes"
+    plain = store.is_contiguous(weight.dataset)
     return Kernel(
         name=weight.name,
         shape=layer_shape(role, entry.shape),
+        dtype=entry.dtype,
         stated=stated,
-        load=lambda: np.array(to_layer(role, store.load(weight.place)), order="C"),
+        load=lambda: np.array(to_layer(role, store.load(weight.dataset)), order="C"),
         linear=role == "dense",
-        fixed=fixed,
+        not_writable_because="" if plain else "is not stored as its plain bytes",
     )
 
 
 def _others(store: Store, known: set[str]) -> Iterator[tuple[str, str]]:
     """(name, reason) of datasets that belong to no layer."""
-    rest = sorted(place for place in store.datasets if place not in known)
-    if any(place.startswith(OPTIMIZER) for place in rest):
+    rest = sorted(store.datasets.keys() - known)
+    if any(dataset.startswith(OPTIMIZER) for dataset in rest):
         yield "optimizer", "is the state of an optimizer"
-    for place in rest:
-        if not place.startswith(OPTIMIZER):
-            reason = store.entry(place).unsuitable
-            yield place, reason or "is of no layer that the file describes"
+    for dataset in rest:
+        if not dataset.startswith(OPTIMIZER):
+            reason = store.entry(dataset).unsuitable
+            yield dataset, reason or "is of no layer that the file describes"
 
 
 def _old_weights(store: Store) -> Iterator[Weight]:
@@ -128,15 +135,16 @@ def _old_weights(store: Store) -> Iterator[Weight]:
         paths = _listed(store, inside, "weight_names")
         cells = {p.rpartition("/")[0] for p in paths if "recurrent_kernel" in p}
         for path in paths:
-            place = f"{inside}/{path}"
-            if place not in store.datasets:
-                raise Refusal(f"A {WHAT} must hold all it lists, got no {place!r}.")
+            dataset = f"{inside}/{path}"
+            if dataset not in store.datasets:
+                raise Refusal(f"A {WHAT} must hold all it lists, got no {dataset!r}.")
             # The number is that of an output in TensorFlow's graphs.
             *scopes, name = re.sub(r":\d+$", "", path).split("/")
-            weight = Weight(place, f"{group}/{name}")
+            weight = Weight(dataset, f"{group}/{name}")
             if layers is None:
                 recurrent = path.rpartition("/")[0] in cells
-                yield _by_name(weight, name, store.entry(place).shape, recurrent)
+                shape = store.entry(dataset).shape
+                yield _by_name(weight, name, shape, recurrent)
             else:
                 ends = index.get((group,)) or index.get((group, *scopes[-1:]), [])
                 yield _described(weight, name, _only(ends, scopes))
@@ -195,20 +203,10 @@ def _open_archive(path: Path) -> tuple[Store, Any]:
     """The weights in a .keras file, and its configuration."""
     size = path.stat().st_size
     with zipfile.ZipFile(path) as archive:
-        members = {info.filename: info for info in archive.infolist()}
-        if len(members) < len(archive.infolist()):
-            raise Refusal("The members of a file must have different names.")
-        for name, info in members.items():
-            plain = info.compress_type == zipfile.ZIP_STORED
-            most = size if plain else COMPRESSED_BYTES
-            if info.file_size > (max(size, CONFIG_BYTES) if name == CONFIG else most):
-                raise Refusal(
-                    f"The members of a {WHAT} must not be unreasonably large, got "
-                    f"{info.file_size} bytes in {name!a}. The file is damaged, or made "
-                    "to exhaust the memory."
-                )
+        members = members_of(archive, size)
         if not {WEIGHTS, CONFIG} <= members.keys():
             raise Refusal(f"A {WHAT} must have {CONFIG} and {WEIGHTS} inside.")
+        check_member(members[CONFIG], max(size, CONFIG_BYTES))
         config = json.loads(archive.read(CONFIG))
     return open_store(path, members[WEIGHTS]), config
 
@@ -216,7 +214,7 @@ def _open_archive(path: Path) -> tuple[Store, Any]:
 def _new_weights(store: Store, config: Any) -> Iterator[Weight]:
     """The weights in a .keras file, where layers are named by class and number."""
     for layer in layers_of(config):
-        group, weights = f"{layer.place}/vars", list(layer.roles())
+        group, weights = f"{layer.group}/vars", list(layer.roles())
         own = store.texts.get(group, {}).get("name", [layer.names[-1]])
         if own != [layer.names[-1]]:
             continue  # the number does not mean what it does in Keras now
@@ -227,17 +225,16 @@ def _new_weights(store: Store, config: Any) -> Iterator[Weight]:
             yield _described(Weight(f"{group}/{i}", ""), name, layer)
 
 
-def _write(
+def _copy_with(
     store: Store,
-    known: Mapping[str, tuple[Kernel, Weight]],
+    weights: Mapping[str, Weight],
     target: Path,
     arrays: Mapping[str, np.ndarray],
 ) -> None:
-    stored = {}
+    patches = []
     for name, array in arrays.items():
-        kernel, weight = known[name]
-        entry = replace(store.entry(weight.place), name=name)
-        to_bytes(array, replace(entry, shape=kernel.shape))  # which checks it
+        weight = weights[name]
+        entry = store.entry(weight.dataset)
         turned = from_layer(weight.role, array, entry.shape)
-        stored[weight.place] = to_bytes(turned, entry)
-    store.write(target, stored)
+        patches.append(Patch(entry, entry.to_bytes(turned)))
+    write_patched(store.path, target, patches)

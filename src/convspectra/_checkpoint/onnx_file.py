@@ -2,29 +2,29 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .._base import require
-from .files import Refusal, parsing
-from .onnx_geometry import convolution
-from .onnx_shapes import Shapes, Skipped, resize, shapes_of, without_weights
-from .onnx_weights import (
-    FLOATS,
-    LARGEST,
-    Stored,
-    attribute,
-    integer,
-    standard,
-    stored_values,
-    write_model,
+from .onnx_geometry import (
+    Shapes,
+    Skipped,
+    convolution,
+    resize,
+    shapes_of,
+    without_weights,
 )
+from .onnx_tensors import attribute, integer, standard
+from .onnx_weights import FLOATS, LARGEST, Stored, copy_model, stored_values
 from .records import Kernel, Network
+from .stored import Refusal, parsing
 
-READ = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+READ = ("Conv", "ConvTranspose", "Gemm", "MatMul")  # the operators that are read
+# What is stated of a matrix: it is a layer on a grid of one.
 LINEAR = {"grid": (1,), "groups": 1, "padding": ((0, 0),), "boundary": "zeros"}
 # Parts of the names of operators that are layers, read or not, in any domain.
 LAYERS = ("conv", "gemm", "matmul", "einsum", "attention", "lstm", "gru", "rnn")
@@ -32,21 +32,22 @@ LAYERS = ("conv", "gemm", "matmul", "einsum", "attention", "lstm", "gru", "rnn")
 Known = Mapping[str, Stored | str]
 
 
-class Found(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphLayer:
     """A layer of the graph that has no name yet."""
 
-    place: int  # of its node
+    index: int  # of its node
     label: str
     weight: Stored
     shape: tuple[int, ...]
     stated: dict[str, Any]
-    gain: float
+    gain: float  # Gemm's alpha
     norm: tuple[Stored, Stored, float] | None  # gamma, variance, epsilon
 
     @property
     def key(self) -> tuple:
         """The same for nodes that are the same layer."""
-        weight = (self.weight.name, self.weight.axes, self.weight.fixed)
+        weight = self.weight.name, self.weight.axes, self.weight.not_writable_because
         norm = self.norm and (self.norm[0].name, self.norm[1].name, self.norm[2])
         stated = tuple(sorted(self.stated.items()))
         return (*weight, self.shape, stated, self.gain, norm)
@@ -95,13 +96,17 @@ def read_onnx(path: Path, sizes: tuple[int, ...] | None = None) -> Network:
     return Network(
         kernels=tuple(kernel for kernel, _ in named),
         skipped=tuple(skipped),
-        write=partial(write_model, path, model, named),
+        copy_with=partial(
+            copy_model, path, model, {kernel.name: weight for kernel, weight in named}
+        ),
     )
 
 
-def _layers(model: Any, known: Known, shapes: Shapes) -> tuple[list[Found], Skipped]:
+def _layers(
+    model: Any, known: Known, shapes: Shapes
+) -> tuple[list[GraphLayer], Skipped]:
     """The layers of a model in their order, and those that cannot be read, with why."""
-    found: list[Found] = []
+    found: list[GraphLayer] = []
     skipped: Skipped = []
     functions = {(function.domain, function.name) for function in model.functions}
     readers = _readers(model.graph)
@@ -172,7 +177,7 @@ def _layer(
     known: Known,
     shapes: Shapes,
     readers: Mapping[str, list[Any]],
-) -> Found:
+) -> GraphLayer:
     if not standard(node) or node.op_type not in READ:
         raise ValueError("this operator is not read")
     if len(node.input) < 2:
@@ -188,7 +193,7 @@ def _layer(
         channels = shape[1] * stated["groups"] if stated["transposed"] else shape[0]
     norm = _norm(node, known, readers, channels) if channels else None
     gain = 1.0 if alpha is None else alpha.f
-    return Found(index, label, weight, shape, stated, gain, norm)
+    return GraphLayer(index, label, weight, shape, stated, gain, norm)
 
 
 def _weight(name: str, known: Known) -> Stored:
@@ -257,32 +262,34 @@ def _factors(gamma: Stored, variance: Stored, epsilon: float) -> np.ndarray:
     return factors
 
 
-def _load(found: Found) -> np.ndarray:
-    array = found.weight.load().reshape(found.shape)
+def _load(layer: GraphLayer) -> np.ndarray:
+    array = layer.weight.load().reshape(layer.shape)
     with np.errstate(all="ignore"):
-        return array if found.gain == 1 else array * array.dtype.type(found.gain)
+        return array if layer.gain == 1 else array * array.dtype.type(layer.gain)
 
 
-def _named(layers: list[Found], taken: set[str]) -> list[tuple[Kernel, Stored]]:
+def _named(layers: list[GraphLayer], taken: set[str]) -> list[tuple[Kernel, Stored]]:
     """The kernels of layers that differ, each with its weight."""
-    distinct: dict[tuple, Found] = {}
-    for found in layers:
-        distinct.setdefault(found.key, found)
-    uses = Counter(found.weight.name for found in distinct.values())
+    distinct: dict[tuple, GraphLayer] = {}
+    for layer in layers:
+        distinct.setdefault(layer.key, layer)
+    uses = Counter(layer.weight.name for layer in distinct.values())
     named = []
-    for found in distinct.values():
-        weight = found.weight
+    for layer in distinct.values():
+        weight = layer.weight
         name = f"{weight.name}"
         if uses[weight.name] > 1:
-            name = f"{_short(name)}@{found.label}"
+            name = f"{_short(name)}@{layer.label}"
+        reason = "is multiplied by alpha" if layer.gain != 1 else ""
         kernel = Kernel(
-            name=_distinct(name, found.place, taken),
-            shape=found.shape,
-            stated=found.stated,
-            load=partial(_load, found),
-            factors=None if found.norm is None else partial(_factors, *found.norm),
-            linear=found.stated is LINEAR,
-            fixed=weight.fixed or ("is multiplied by alpha" if found.gain != 1 else ""),
+            name=_distinct(name, layer.index, taken),
+            shape=layer.shape,
+            dtype=weight.dtype,
+            stated=layer.stated,
+            load=partial(_load, layer),
+            factors=None if layer.norm is None else partial(_factors, *layer.norm),
+            linear=layer.stated is LINEAR,
+            not_writable_because=weight.not_writable_because or reason,
         )
         named.append((kernel, weight))
     return named

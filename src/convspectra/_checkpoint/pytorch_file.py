@@ -2,7 +2,7 @@
 
 import io
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from .._base import replacing, require
-from .files import Entry, Refusal, parsing, to_bytes
-from .pytorch_pickle import Look, refusal
+from .pytorch_pickle import PickleWalk, refusal
 from .records import Kernel, Network
+from .stored import Entry, Refusal, members_of, parsing
 
 WHAT = "PyTorch file"
-NESTED = ("state_dict", "model_state_dict", "model")
+NESTED = ("state_dict", "model_state_dict", "model")  # keys that trainers save it under
 OPTIMIZER = {"state", "param_groups"}  # the keys of an optimizer's state
 MOST_NAME = 300  # characters: names made of many keys could outgrow the file
-OLD_MAGIC, OLD_VERSION = 0x1950A86A20F9469CFC6C, 1001
+OLD_MAGIC, OLD_VERSION = 0x1950A86A20F9469CFC6C, 1001  # in files before archives
 
 
 def read_pytorch(path: Path) -> Network:
@@ -40,11 +40,11 @@ def read_pytorch(path: Path) -> Network:
             skipped.append((name, reason))
         else:
             kernels[name] = _kernel(name, value)
-    return Network(tuple(kernels.values()), tuple(skipped), partial(_write, path))
+    return Network(tuple(kernels.values()), tuple(skipped), partial(_copy_with, path))
 
 
 def _load(path: Path) -> Any:
-    """What a file holds, after a look at what loading it would do."""
+    """What a file holds, once it is seen what loading it would do."""
     torch = require("torch", extra="torch")
     with parsing(WHAT):
         checked = (_checked_zip if _is_zip(path) else _checked_old)(path, torch)
@@ -85,16 +85,16 @@ def _checked_zip(path: Path, torch: Any) -> io.BytesIO:
     """
     size = path.stat().st_size
     with zipfile.ZipFile(path) as archive:
-        members = {info.filename: info for info in archive.infolist()}
-        _check_directory(archive.infolist(), size)
+        members = members_of(archive, size)
+        _check_directory(members.values(), size)
         root = next((n[:-8] for n in members if n.endswith("/data.pkl")), None)
         if root is None or f"{root}constants.pkl" in members:
             raise refusal("a compiled model, or another kind of archive")
         pickled = archive.read(f"{root}data.pkl")
-        look = Look(size, partial(_itemsize, torch))
-        look.through(io.BytesIO(pickled))
+        walk = PickleWalk(size, partial(_itemsize, torch))
+        walk.through(io.BytesIO(pickled))
         records = ["version", "byteorder"]
-        for storage in look.storages.values():
+        for storage in walk.storages.values():
             records.append(f"data/{storage.key}")
             found = members.get(f"{root}{records[-1]}")
             if found is None or found.file_size != storage.size:
@@ -109,10 +109,8 @@ def _checked_zip(path: Path, torch: Any) -> io.BytesIO:
     return copied
 
 
-def _check_directory(members: list[zipfile.ZipInfo], size: int) -> None:
+def _check_directory(members: Collection[zipfile.ZipInfo], size: int) -> None:
     """See that an archive unpacks to no more than the file has bytes."""
-    if len({info.filename for info in members}) < len(members):
-        raise Refusal("The members of a file must have different names.")
     total = sum(info.file_size for info in members)
     plain = all(info.compress_type == zipfile.ZIP_STORED for info in members)
     if not plain or total > size:
@@ -127,15 +125,15 @@ def _checked_old(path: Path, torch: Any) -> io.BytesIO:
     """A file of the format before archives: five pickles, then the storages."""
     stream = io.BytesIO(path.read_bytes())
     size = len(stream.getbuffer())
-    look = Look(size, partial(_itemsize, torch))
-    if [look.through(stream), look.through(stream)] != [OLD_MAGIC, OLD_VERSION]:
+    walk = PickleWalk(size, partial(_itemsize, torch))
+    if [walk.through(stream), walk.through(stream)] != [OLD_MAGIC, OLD_VERSION]:
         raise refusal("something else")
-    look.through(stream)  # about the machine it was saved on
-    look.through(stream)  # the state dict
-    keys = look.through(stream)
+    walk.through(stream)  # about the machine it was saved on
+    walk.through(stream)  # the state dict
+    keys = walk.through(stream)
     # Each has its length before it, which torch compares.
-    needed = sum(8 + storage.size for storage in look.storages.values())
-    if sorted(keys) != sorted(look.storages) or needed > size - stream.tell():
+    needed = sum(8 + storage.size for storage in walk.storages.values())
+    if sorted(keys) != sorted(walk.storages) or needed > size - stream.tell():
         raise refusal("other storages than it states")
     stream.seek(0)
     return stream
@@ -184,18 +182,16 @@ def _unsuitable(torch: Any, name: str, value: Any, size: int) -> str:
         return "is quantized or sparse"
     if value.device.type == "meta":
         return "has a shape alone, and no numbers"
-    entry = _entry(name, value)
-    if entry.unsuitable or value.numel() == 0:
-        return entry.unsuitable or "has no entries"
+    unsuitable = Entry(name, _dtype(value), tuple(value.shape)).unsuitable
+    if unsuitable or value.numel() == 0:
+        return unsuitable or "has no entries"
     if value.numel() * value.element_size() > size:
         return "repeats its numbers beyond the size of the file"
     return ""
 
 
-def _entry(name: str, value: Any) -> Entry:
-    """What `_files` knows of a tensor."""
-    dtype = str(value.dtype).removeprefix("torch.")
-    return Entry(name, dtype, tuple(value.shape), code=dtype)
+def _dtype(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.")
 
 
 def _kernel(name: str, value: Any) -> Kernel:
@@ -204,42 +200,42 @@ def _kernel(name: str, value: Any) -> Kernel:
     return Kernel(
         name=name,
         shape=tuple(value.shape),
+        dtype=_dtype(value),
         stated={},
-        load=partial(_numbers, name, value),
-        fixed="has one number in several places" if repeats else "",
+        load=partial(_array, value),
+        not_writable_because="has one number in several places" if repeats else "",
     )
 
 
-def _numbers(name: str, value: Any) -> np.ndarray:
-    entry = _entry(name, value)
+def _array(value: Any) -> np.ndarray:
     plain = value.detach().resolve_conj().resolve_neg().contiguous()
-    if entry.dtype != "bfloat16":
+    if _dtype(value) != "bfloat16":
         return plain.numpy().copy()
     torch = require("torch", extra="torch")
     dtype = require("ml_dtypes", extra="cli").bfloat16
     return plain.view(torch.int16).numpy().view(dtype).copy()
 
 
-def _write(path: Path, target: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Load the file again, put the numbers in place, and save that."""
+def _copy_with(path: Path, target: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Load the file again, put the arrays into its tensors, and save that."""
     torch = require("torch", extra="torch")
-    found = _load(path)
-    tensors = dict(reversed([*_named(_state_of(torch, found)[0])]))
+    loaded = _load(path)
+    tensors = dict(reversed([*_named(_state_of(torch, loaded)[0])]))
     wanted = {}
     for name, array in arrays.items():
         value = tensors[name]
-        data = bytearray(to_bytes(array, _entry(name, value)))
+        data = bytearray(array.tobytes())
         wanted[name] = torch.frombuffer(data, dtype=value.dtype).reshape(value.shape)
         with torch.no_grad():
             value.copy_(wanted[name])
-    for name, numbers in wanted.items():
-        if not torch.equal(tensors[name], numbers):
+    for name, tensor in wanted.items():
+        if not torch.equal(tensors[name], tensor):
             raise ValueError(
                 f"{name!r} shares its numbers with another tensor, and both must get "
                 "the same, got two. Change only one of them."
             )
     saved = io.BytesIO()
     with parsing(WHAT):
-        torch.save(found, saved, _use_new_zipfile_serialization=_is_zip(path))
+        torch.save(loaded, saved, _use_new_zipfile_serialization=_is_zip(path))
     with replacing(target) as partial_file:
         partial_file.write_bytes(saved.getbuffer())

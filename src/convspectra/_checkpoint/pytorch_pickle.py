@@ -11,12 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from .files import Refusal
+from .stored import Refusal
 
 MOST_AXES = 64  # of a tensor
+# What makes tensors: views of a storage, and those that have none of their own.
 PREFIX = "torch._utils._rebuild_"
 VIEWS = ("tensor", "tensor_v2", "tensor_v3", "qtensor")
 OTHERS = ("parameter", "sparse_tensor", "meta_tensor_no_storage")
+# What else may be called: containers of items in the pickle, and values of fixed size.
 CONTAINERS = ("collections.OrderedDict", "collections.Counter", "builtins.set")
 SMALL = (
     "builtins.complex",
@@ -24,14 +26,10 @@ SMALL = (
     "torch.device",
     "torch.serialization._get_layout",
 )
+# Opcodes whose argument is the value, and those that stand for a constant.
 LITERALS = (
-    "BINFLOAT",
-    "BININT",
-    "BININT1",
-    "BININT2",
-    "BINUNICODE",
-    "LONG1",
-    "SHORT_BINSTRING",
+    *("BINFLOAT", "BININT", "BININT1", "BININT2", "LONG1"),
+    *("BINUNICODE", "SHORT_BINSTRING"),
 )
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 
@@ -58,12 +56,13 @@ class Storage:
         return self.count * self.itemsize
 
 
-class Look:
+class PickleWalk:
     """Goes through pickles as torch's safe loader would, and builds nothing.
 
     The loader calls no code but PyTorch's own. That may still be asked for more memory
     than the file has bytes: by storages and tensors of any size, by a `bytearray` of
-    any length, by copies of copies. What passes here makes none of these.
+    any length, by copies of copies. Or it may be made to hash forever. What passes here
+    does none of this.
 
     Parameters
     ----------
@@ -154,7 +153,7 @@ class Look:
         self._update(self._items())
 
     def _update(self, items: list[Any]) -> None:
-        self._dict(self._stack[-1]).keys.extend(items[::2])
+        self._dict(self._stack[-1]).keys.extend(_hashable(items[::2]))
 
     def _dict(self, thing: Any) -> Thing:
         if not isinstance(thing, Thing) or thing.kind != "dict":
@@ -202,7 +201,7 @@ class Look:
     def _called(self, name: str, args: tuple[Any, ...]) -> Any:
         """What a call gives, if it may be made."""
         if name in CONTAINERS:
-            keys = _keys(name, args)
+            keys = _hashable(_keys(name, args))
             return Thing("set" if name.endswith("set") else "dict", keys)
         if name == "_codecs.encode":
             text, codec = args
@@ -234,6 +233,18 @@ def _whole(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise refusal("a size that is no whole number")
     return value
+
+
+def _hashable(keys: list[Any]) -> list[Any]:
+    """Refuse keys that the loader would hash forever.
+
+    A tuple is hashed by its items, one after another. If they are tuples, a few bytes
+    of a pickle can stand for any number of them.
+    """
+    for key in keys:
+        if type(key) is tuple and any(type(item) is tuple for item in key):
+            raise refusal("a key of tuples in tuples")
+    return keys
 
 
 def _check_view(

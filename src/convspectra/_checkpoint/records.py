@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """The weight of one layer in a file; its numbers are read when asked for.
+    """The weight of one layer in a file; its values are read when asked for.
 
     Attributes
     ----------
@@ -19,38 +19,66 @@ class Kernel:
     shape : tuple of int
         In the layout of `Layer`: (out, in / groups, *kernel), or
         (in, out / groups, *kernel) for a transposed layer.
+    dtype : str
+        NumPy's name of it, such as "float32" or "bfloat16".
     stated : mapping
         What the file says of the geometry, as arguments of `Geometry`. What it does
         not say is not there: nothing is guessed.
     load : function
-        Returns the numbers, in `shape`.
+        Returns the array, of this shape and dtype.
     factors : function, optional
         Returns what a BatchNorm after the layer multiplies each output channel with;
         for files that show one.
     linear : bool
         A matrix, as a layer on a grid of one.
-    fixed : str
-        Why other numbers cannot be written in its place; empty if they can.
+    not_writable_because : str
+        Why the file cannot get another array here; empty if it can.
     """
 
     name: str
     shape: tuple[int, ...]
+    dtype: str
     stated: Mapping[str, Any]
     load: Callable[[], np.ndarray]
     factors: Callable[[], np.ndarray] | None = None
     linear: bool = False
-    fixed: str = ""
+    not_writable_because: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
     """The kernels of a file in their order, and (name, reason) of what is no kernel.
 
-    `write(target, arrays)` writes a copy of the file to `target`, with other numbers in
-    the kernels that `arrays` names: of the shape and dtype that `load` has given. All
-    else in the file is kept. It writes to a temporary file and renames that.
+    `copy_with(target, arrays)` is the reader's part of `write`.
     """
 
     kernels: tuple[Kernel, ...]
     skipped: tuple[tuple[str, str], ...]
-    write: Callable[[Path, Mapping[str, np.ndarray]], None]
+    copy_with: Callable[[Path, Mapping[str, np.ndarray]], None]
+
+    def write(self, target: Path, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write a copy of the file to `target`, with other arrays for some kernels.
+
+        `arrays` has them by name, each of the shape and dtype of its kernel. All else
+        in the file is kept. A temporary file is written first, and then renamed.
+        """
+        kernels = {kernel.name: kernel for kernel in self.kernels}
+        for name, array in arrays.items():
+            if name not in kernels:
+                raise ValueError(f"{name!r} must be a kernel of the file, and is none.")
+            _check(kernels[name], array)
+        self.copy_with(target, arrays)
+
+
+def _check(kernel: Kernel, array: np.ndarray) -> None:
+    """Refuse what cannot take the place of a kernel."""
+    name, reason = kernel.name, kernel.not_writable_because
+    if reason:
+        raise ValueError(f"{name!r} {reason}: its numbers must stay.")
+    if array.shape != kernel.shape or array.dtype.name != kernel.dtype:
+        raise ValueError(
+            f"{name!r} must keep shape {kernel.shape} and dtype {kernel.dtype}, got "
+            f"{array.shape} and {array.dtype.name}."
+        )
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name!r} must stay finite, got NaN or infinity in it.")

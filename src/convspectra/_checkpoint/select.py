@@ -1,9 +1,9 @@
-"""The kernels of a network that are asked for, each with its geometry."""
+"""Which kernels of a file are asked for, and what geometry does each have?"""
 
 import fnmatch
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +11,82 @@ import numpy as np
 
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer, scale_outputs
-from . import Kernel, Network
+from . import Kernel, Network, read_network
 
 Table = Mapping[str, Mapping[str, Any]]
 FIELDS = tuple(field.name for field in fields(Geometry))
+NAMED = 20  # arrays that an error lists
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user says of a file beyond what is in it.
+
+    Attributes
+    ----------
+    keys : list of str, optional
+        Names or patterns of the kernels to take.
+    geometry : mapping
+        Arguments of `Geometry`, for what the file does not state.
+    table : mapping
+        Geometries by names or patterns for names, which hold in any case.
+    layout : str, optional
+        Of kernels among arrays.
+    sizes : tuple of int, optional
+        Of the network's input.
+    fold : bool
+        Whether a BatchNorm after a layer is taken together with it.
+    rtol : float
+        Relative gap between the bounds of a norm.
+    """
+
+    keys: list[str] | None = None
+    geometry: Mapping[str, Any] = field(default_factory=dict)
+    table: Table = field(default_factory=dict)
+    layout: str | None = None
+    sizes: tuple[int, ...] | None = None
+    fold: bool = False
+    rtol: float = 1e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Placed:
-    """A kernel at its geometry."""
+class StoredLayer:
+    """A layer whose weight is still in the file."""
 
     kernel: Kernel
     geometry: Geometry
-    assumed: bool  # that the boundary is circular, since nobody says what it is
+    assumed_circular: bool  # nobody says what the boundary is
+    fold: bool = False  # a BatchNorm after the layer into its weight
 
-    def layer(self, *, fold: bool = False) -> Layer:
-        """Read the numbers; `fold` takes them together with a BatchNorm after them."""
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    def load(self) -> Layer:
+        """Read the weight."""
         weight = self.kernel.load()
-        if fold and self.kernel.factors is not None:
+        if self.fold and self.kernel.factors is not None:
             weight = weight.astype(np.result_type(weight, np.float32))
             weight = scale_outputs(weight, self.kernel.factors(), self.geometry)
-        return Layer(self.kernel.name, weight, self.geometry)
+        return Layer(self.name, weight, self.geometry)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """The layers of a file that are asked for, and why others are not among them."""
+
+    network: Network
+    layers: list[StoredLayer]
+    skipped: dict[str, str]  # reasons by name
+
+
+def select(path: Path, options: Options) -> Selection:
+    """Find the kernels of a file that the options ask for, with their geometries."""
+    network = read_network(path, layout=options.layout, sizes=options.sizes)
+    kernels, skipped = choose(network, options.keys)
+    check_table(options.table, [kernel.name for kernel in kernels])
+    layers, misfits = with_geometry(kernels, options)
+    return Selection(network, layers, skipped | misfits)
 
 
 def choose(network: Network, keys: list[str] | None) -> tuple[list[Kernel], dict]:
@@ -49,10 +104,9 @@ def choose(network: Network, keys: list[str] | None) -> tuple[list[Kernel], dict
                 f"{key!r} {others[key]}."
             )
         if not any(_matches(name, key) for name in names):
-            more = ", ..." if len(names) > 20 else ""
             raise ValueError(
                 f"`--key` must name an array of the file, got {key!r}. There are: "
-                f"{', '.join(names[:20])}{more}."
+                f"{_listed(names)}."
             )
 
     def wanted(name: str) -> bool:
@@ -71,28 +125,29 @@ def choose(network: Network, keys: list[str] | None) -> tuple[list[Kernel], dict
     return chosen, skipped
 
 
-def place(
-    kernels: Iterable[Kernel], options: Mapping[str, Any], table: Table
-) -> tuple[list[Placed], dict[str, str]]:
+def with_geometry(
+    kernels: Iterable[Kernel], options: Options
+) -> tuple[list[StoredLayer], dict[str, str]]:
     """Return the kernels that have a geometry, and why others have none, by name.
 
-    It is what the file states, completed by the `options`; where the `table` has
+    It is what the file states, completed by the options; where their table has
     something for a name, that holds. If no kernel has one, that is an error.
     """
-    placed: list[Placed] = []
+    layers: list[StoredLayer] = []
     skipped: dict[str, str] = {}
     for kernel in kernels:
         try:
-            stated = _stated(kernel, options, table)
+            stated = _stated(kernel, options)
             geometry = _geometry(kernel, stated)
-            assumed = geometry.grid is not None and "boundary" not in stated
-            placed.append(Placed(kernel, geometry, assumed))
         except (ValueError, TypeError) as error:
             skipped[kernel.name] = f"{error}".rstrip(".")
-    if not placed:
+        else:
+            assumed = geometry.grid is not None and "boundary" not in stated
+            layers.append(StoredLayer(kernel, geometry, assumed, options.fold))
+    if not layers:
         name, reason = next(iter(skipped.items()))
         raise ValueError(f"{name!a}: {reason}.")
-    return placed, skipped
+    return layers, skipped
 
 
 def read_table(path: Path) -> Table:
@@ -116,21 +171,20 @@ def read_table(path: Path) -> Table:
     return found
 
 
-def check_table(table: Table, names: Iterable[str]) -> None:
+def check_table(table: Table, names: list[str]) -> None:
     """Refuse a table that is for no kernel: its name must have been meant otherwise."""
-    names = list(names)
     for key in table:
         if not any(_matches(name, key) for name in names):
             raise ValueError(
                 f"Each table of `--geometry` must be for a kernel of the file, got "
-                f"{key!r}. There are: {', '.join(names[:20])}."
+                f"{key!r}. There are: {_listed(names)}."
             )
 
 
-def _stated(kernel: Kernel, options: Mapping[str, Any], table: Table) -> dict[str, Any]:
+def _stated(kernel: Kernel, options: Options) -> dict[str, Any]:
     """What is said of the geometry of a kernel, by whomever."""
-    stated = {"grid": None, **options, **kernel.stated}
-    for key, more in table.items():
+    stated = {"grid": None, **options.geometry, **kernel.stated}
+    for key, more in options.table.items():
         if _matches(kernel.name, key):
             stated |= {name: _plain(value) for name, value in more.items()}
     return stated
@@ -151,6 +205,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_plain, value))
     return None if value == "none" else value
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
 
 
 def _matches(name: str, key: str) -> bool:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import kernel_of
-from .files import Refusal, entries, layout_of, parsing
+from .arrays import contents_of, kernel_of
 from .records import Kernel, Network
+from .stored import Refusal, parsing
 
-FIXED = "is in one of several files, which cannot be replaced all at once"
+SHARDED = "is in one of several files, which cannot be replaced all at once"
 
 
 def read_sharded(path: Path, layout: str | None = None) -> Network:
@@ -25,20 +25,22 @@ def read_sharded(path: Path, layout: str | None = None) -> Network:
     kernels: list[Kernel] = []
     skipped: list[tuple[str, str]] = []
     for shard, names in _shards(path).items():
-        found = {entry.name: entry for entry in entries(shard)}
+        contents = contents_of(shard)
+        found = {entry.name: entry for entry in contents.entries}
         missing = [name for name in names if name not in found]
         if missing:
             raise Refusal(
                 f"{shard.name!r} must hold all that the index says is in it, got none "
                 f"named {missing[0]!r}. Fetch the checkpoint again."
             )
-        order = layout or layout_of(shard) or "oihw"
+        order = layout or contents.layout or "oihw"
         for name, entry in found.items():
             reason = entry.unsuitable if name in names else "is not in the index"
             if reason:
                 skipped.append((name, reason))
             else:
-                kernels.append(replace(kernel_of(shard, entry, order), fixed=FIXED))
+                kernel = kernel_of(shard, entry, order)
+                kernels.append(replace(kernel, not_writable_because=SHARDED))
     return Network(tuple(kernels), tuple(skipped), _refuse)
 
 
@@ -71,8 +73,8 @@ def _beside(path: Path, file: Any) -> Path:
     return shard
 
 
-def _refuse(target: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def _refuse(target: Path, _: Mapping[str, np.ndarray]) -> None:
     raise ValueError(
         f"{str(target)!r} cannot be written in one step: a sharded checkpoint is "
-        f"several files. Change its shards one by one ({len(arrays)} kernels here)."
+        "several files. Change its shards one by one."
     )

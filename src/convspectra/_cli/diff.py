@@ -7,15 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from .._checkpoint.select import Placed
+from .._checkpoint.select import Options, StoredLayer, select
 from .._layer.layer import Layer
 from .._norm.operator_norm import operator_norm
-from .._report.from_file import Options, assumptions, kernels_of
+from .._report.from_file import assumptions
 from .._report.spectra import EVERY_SIZE, reasons
 from .._text import Lower, Upper
 from .options import options_of
-from .render import GROWTH, as_json, names, progress, say, table
-from .shared import about, ends, listed, naming
+from .render import (
+    GROWTH,
+    as_json,
+    bounds,
+    listed,
+    naming,
+    progress,
+    quoted,
+    row_of,
+    say,
+    table,
+)
 
 
 def diff(args: argparse.Namespace) -> int:
@@ -24,13 +34,12 @@ def diff(args: argparse.Namespace) -> int:
     pairs, alone, skipped = _pairs(args.before, args.after, options)
     if any(after.geometry.grid is None for _, after in pairs):
         say(EVERY_SIZE)
-    for sentence in assumptions([after for _, after in pairs]):
+    for sentence in assumptions(after for _, after in pairs):
         say(sentence)
     rows = []
     for pair in progress(pairs, "diff"):
         before, after = (
-            _layer(path, one, options)
-            for path, one in zip((args.before, args.after), pair)
+            _load(path, layer) for path, layer in zip((args.before, args.after), pair)
         )
         rows.append(_growth(before, after, options.rtol))
     rows.sort(key=lambda row: -row["growth_upper"])
@@ -45,24 +54,18 @@ def diff(args: argparse.Namespace) -> int:
         return 0
     grown = [row["name"] for row in rows if row["growth_upper"] > args.fail_above]
     if grown:
-        say(f"grew by more than {args.fail_above:g}, or may have: {names(grown)}.")
+        say(f"grew by more than {args.fail_above:g}, or may have: {quoted(grown)}.")
     if alone:
-        say(f"cannot be compared, so their growth is unknown: {names(alone)}.")
+        say(f"cannot be compared, so their growth is unknown: {quoted(alone)}.")
     return int(bool(grown or alone))
 
 
 def _pairs(
     one: Path, other: Path, options: Options
-) -> tuple[list[tuple[Placed, Placed]], list[str], dict[str, str]]:
-    """Kernels of two files with the same name and shape, those alone, and why."""
-    found, reasons = [], []
-    for path in (one, other):
-        with naming("", path):
-            _, placed, why = kernels_of(path, options)
-        found.append({x.kernel.name: x for x in placed})
-        reasons.append({name: f"in {path}: {reason}" for name, reason in why.items()})
-    before, after = found
-    skipped = reasons[0] | reasons[1]
+) -> tuple[list[tuple[StoredLayer, StoredLayer]], list[str], dict[str, str]]:
+    """Layers of two files with the same name and shape, those alone, and why."""
+    skipped: dict[str, str] = {}
+    before, after = (_by_name(path, options, skipped) for path in (one, other))
     pairs, alone = [], []
     for name in {**before, **after}:
         if name in before and name in after:
@@ -79,9 +82,20 @@ def _pairs(
     return pairs, alone, skipped
 
 
-def _layer(path: Path, one: Placed, options: Options) -> Layer:
-    with naming(one.kernel.name, path):
-        return one.layer(fold=options.fold)
+def _by_name(
+    path: Path, options: Options, skipped: dict[str, str]
+) -> dict[str, StoredLayer]:
+    """The layers of a file by name; why others are not among them goes to `skipped`."""
+    with naming("", path):
+        selected = select(path, options)
+    for name, reason in selected.skipped.items():
+        skipped[name] = f"in {path}: {reason}"
+    return {layer.name: layer for layer in selected.layers}
+
+
+def _load(path: Path, layer: StoredLayer) -> Layer:
+    with naming(layer.name, path):
+        return layer.load()
 
 
 def _growth(before: Layer, after: Layer, rtol: float) -> dict[str, Any]:
@@ -95,9 +109,9 @@ def _growth(before: Layer, after: Layer, rtol: float) -> dict[str, Any]:
     ):
         lower = upper = 1.0
     return {
-        **about(after),
-        **ends(first, "before_"),
-        **ends(second, "after_"),
+        **row_of(after),
+        **bounds(first, "before_"),
+        **bounds(second, "after_"),
         "growth_lower": Lower(lower),
         "growth_upper": Upper(upper),
     }

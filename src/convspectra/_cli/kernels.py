@@ -8,14 +8,37 @@ from .. import baselines
 from .._arrays.array import Array, to_numpy
 from .._bound.clip import clip
 from .._bound.project import project
-from .._checkpoint.files import check_target, suffix_of, write_npz
+from .._checkpoint import Kernel, Network
+from .._checkpoint.select import select
 from .._layer.layer import Layer
 from .._norm.operator_norm import operator_norm
 from .._norm.rounding import TIGHT
-from .._report.spectra import STAND_IN, LayerSpectrum, layer_spectrum
+from .._report.spectra import (
+    EVERY_SIZE,
+    STAND_IN,
+    LayerSpectrum,
+    layer_spectrum,
+    reasons,
+)
 from .._text import Lower, Upper
-from .render import CHANGE, COMPARISON, NORM, PROJECTION, VALUES, names, say
-from .shared import about, each, ends, show
+from .options import options_of
+from .outputs import check_target, write_npz
+from .render import (
+    CHANGE,
+    COMPARISON,
+    NORM,
+    PROJECTION,
+    VALUES,
+    as_json,
+    bounds,
+    listed,
+    naming,
+    progress,
+    quoted,
+    row_of,
+    say,
+    table,
+)
 
 METHODS = (
     baselines.reshaped_norm,
@@ -37,7 +60,7 @@ def values(args: argparse.Namespace) -> int:
         layer.geometry.resolve_axes(layer.weight.shape[2:])  # which needs a grid
         found.append(layer_spectrum(layer, args.rtol))
 
-    _, skipped = each(args, measure)
+    _, skipped = _each(args, measure)
     rows = [{**layer.row(), "input": layer.geometry.grid} for layer in found]
     if args.output:
         write_npz(
@@ -46,7 +69,7 @@ def values(args: argparse.Namespace) -> int:
     if args.json:
         for row, layer in zip(rows, found):
             row["values"] = layer.sorted_values().tolist()
-    show(args, VALUES, rows, skipped)
+    _show(args, VALUES, rows, skipped)
     if not all(layer.exact for layer in found):
         say(STAND_IN)
     return 0
@@ -60,15 +83,15 @@ def norm(args: argparse.Namespace) -> int:
         norm = operator_norm(layer.weight, layer.geometry, args.rtol)
         if args.fail_above is not None and norm.lower <= args.fail_above < norm.upper:
             norm = operator_norm(layer.weight, layer.geometry, min(args.rtol, TIGHT))
-        rows.append(about(layer) | ends(norm))
+        rows.append(row_of(layer) | bounds(norm))
 
-    _, skipped = each(args, measure)
-    show(args, NORM, rows, skipped)
+    _, skipped = _each(args, measure)
+    _show(args, NORM, rows, skipped)
     if args.fail_above is None:
         return 0
     above = [row["name"] for row in rows if row["upper"] > args.fail_above]
     if above:
-        say(f"above {args.fail_above:g}: {names(above)}.")
+        say(f"above {args.fail_above:g}: {quoted(above)}.")
     return int(bool(above))
 
 
@@ -82,14 +105,14 @@ def clipped(args: argparse.Namespace) -> int:
             weight, geometry, args.max_norm, args.rounds, min_norm=args.min_norm
         )
         after = operator_norm(found, geometry, args.rtol)
-        return found, ends(before, "before_") | ends(after, "after_")
+        return found, bounds(before, "before_") | bounds(after, "after_")
 
     rows = _change(args, CHANGE, change)
     most = args.max_norm * (1 + args.rtol)  # rounding is not meant
     outside = [row["name"] for row in rows if row["after_upper"] > most]
     if outside:
         say(
-            f"after cropping these are above {args.max_norm:g}: {names(outside)}. "
+            f"after cropping these are above {args.max_norm:g}: {quoted(outside)}. "
             "Use more --rounds, or `convspectra project`, which guarantees the bound."
         )
     return 0
@@ -101,8 +124,8 @@ def projected(args: argparse.Namespace) -> int:
     def change(layer: Layer) -> tuple[Array, dict[str, Any]]:
         found = project(layer.weight, layer.geometry, args.max_norm, args.rtol)
         return found.weight, {
-            **ends(found.before, "before_"),
-            **ends(found.after, "after_"),
+            **bounds(found.before, "before_"),
+            **bounds(found.after, "after_"),
             "distance": float(found.distance),
             "gap": Upper(found.gap),
             "rounds": int(found.rounds),
@@ -129,10 +152,10 @@ def compare(args: argparse.Namespace) -> int:
         for name, kind, value in found:
             ratio = value / float(norm.upper) if norm.upper else None
             row = {"method": name, "kind": kind, "value": value, "ratio": ratio}
-            rows.append(about(layer) | row)
+            rows.append(row_of(layer) | row)
 
-    _, skipped = each(args, measure)
-    show(args, COMPARISON, rows, skipped)
+    _, skipped = _each(args, measure)
+    _show(args, COMPARISON, rows, skipped)
     return 0
 
 
@@ -142,15 +165,60 @@ def _change(
     change: Callable[[Layer], tuple[Array, dict[str, Any]]],
 ) -> list[dict[str, Any]]:
     """Write a copy of the file with changed kernels; show and return what changed."""
-    check_target(args.output, suffix_of(args.file))
+    check_target(args.output, args.file.suffix.lower())
     rows, arrays = [], {}
 
     def keep(layer: Layer) -> None:
         weight, row = change(layer)
-        rows.append(about(layer) | row)
+        rows.append(row_of(layer) | row)
         arrays[layer.name] = to_numpy(weight)
 
-    network, skipped = each(args, keep, change=True)
+    network, skipped = _each(args, keep, change=True)
     network.write(args.output, arrays)
-    show(args, columns, rows, skipped)
+    _show(args, columns, rows, skipped)
     return rows
+
+
+def _each(
+    args: argparse.Namespace, work: Callable[[Layer], None], *, change: bool = False
+) -> tuple[Network, dict[str, str]]:
+    """Do the work for each kernel asked for; return the file, and what was skipped.
+
+    If the kernels are to be changed, those that cannot be written are skipped, and so
+    are matrices, unless the options ask for them.
+    """
+    selected = select(args.file, options_of(args))
+    layers, skipped = selected.layers, selected.skipped
+    if change:
+        unchanged = {x.name: _unchanged(x.kernel, args.linear) for x in layers}
+        layers = [layer for layer in layers if not unchanged[layer.name]]
+        skipped |= {name: reason for name, reason in unchanged.items() if reason}
+    for sentence in reasons(skipped):
+        say(sentence)
+    if any(layer.geometry.grid is None for layer in layers):
+        say(EVERY_SIZE)
+    for layer in progress(layers, args.command):
+        with naming(layer.name):
+            work(layer.load())
+    return selected.network, skipped
+
+
+def _unchanged(kernel: Kernel, linear: bool) -> str:
+    """Why a kernel stays as it is; empty if it is to be changed."""
+    if kernel.linear and not linear:
+        return "is linear, and only convolutions are changed without --linear"
+    return kernel.not_writable_because
+
+
+def _show(
+    args: argparse.Namespace,
+    columns: dict[str, str],
+    rows: list[dict[str, Any]],
+    skipped: dict[str, str],
+) -> None:
+    """Print rows as a table, or as JSON with what was skipped."""
+    if not args.json:
+        table(columns, rows)
+        return
+    kernels = [{k: v for k, v in row.items() if k != "input"} for row in rows]
+    as_json({"file": str(args.file), "kernels": kernels, "skipped": listed(skipped)})

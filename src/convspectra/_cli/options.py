@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from .._checkpoint import suffixes
-from .._checkpoint.select import FIELDS, read_table
+from .._checkpoint.select import FIELDS, Options, read_table
 from .._layer.boundary import BOUNDARIES
-from .._report.from_file import Options
+from .._report.backends import BACKENDS
 
 CLOSENESS = "relative gap between the bounds of a norm, where it can be reached"
 WITH_GRAPH = suffixes(lambda format: format.graph)
@@ -45,8 +45,8 @@ def add_report(to: argparse.ArgumentParser) -> None:
     )
     many.add_argument(
         "--backend",
-        choices=("loky", "dask", "ray"),
-        default="loky",
+        choices=BACKENDS,
+        default=BACKENDS[0],
         help="processes on this machine, by joblib (default), or a cluster",
     )
     many.add_argument(

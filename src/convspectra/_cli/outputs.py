@@ -1,19 +1,27 @@
-"""What a report leaves behind: its folder, its data and its page."""
+"""What commands write to files: a report's page, data and figures, and arrays."""
 
 import csv
 import json
 import os
 import sys
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .._base import replacing
+from .._norm.top_vectors import top_vectors
+from .._report.from_file import FileReport
 from .._report.page import page
+from .._report.spectra import Report
 from .._text import cell
 from .render import say
 
 FIGURES = ("spectra", "loudest", "trajectories")
+# The panels of the figure of all spectra, from left to right.
+PANELS = ({"ratio": False}, {"ratio": True}, {"ratio": True, "normalized": True})
 
 
 def check_folder(folder: Path) -> None:
@@ -66,3 +74,88 @@ def as_csv(rows: Iterable[Mapping[str, Any]]) -> None:
             k: cell(v) if isinstance(v, list | tuple) else v for k, v in row.items()
         }
         writer.writerow(plain)
+
+
+def check_target(target: Path, suffix: str) -> None:
+    """Refuse a target that cannot be written, before any work is done for it."""
+    if target.suffix.lower() != suffix:
+        raise ValueError(f"The output must end in {suffix}, got {str(target)!r}.")
+    if not target.parent.is_dir():
+        raise ValueError(
+            f"The output must be in a folder that exists, got {str(target)!r}."
+        )
+    if target.exists() and not target.is_file():
+        raise ValueError(f"The output must be a file, got {str(target)!r}.")
+
+
+def write_npz(target: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays to a new .npz file."""
+    # Not by `np.savez`, whose own arguments are names that an array cannot have.
+    with replacing(target) as partial, zipfile.ZipFile(partial, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, array, allow_pickle=False)
+
+
+def save_figures(found: FileReport, folder: Path, suffix: str) -> list[str]:
+    """Draw all spectra, and the layer of largest norm, where matplotlib is installed.
+
+    Returns the names of what was written.
+    """
+    plot = plotting()
+    with_values = [layer for layer in found.report.layers if layer.values is not None]
+    if plot is None or not with_values:
+        return []
+    figure = new_figure(15, 4.8, top=0.96, right=1.06)  # beside which a bar takes space
+    shown = Report(tuple(with_values))
+    for ax, panel in zip(figure.subplots(1, 3), PANELS):
+        plot.draw_report(shown, ax, legend=False, **panel)
+    plot.draw_order(shown, figure)
+    save(figure, folder / f"spectra.{suffix}")
+    images = [
+        x for x in with_values if len(x.shape) == 4 and min(x.norm.grid or (0,)) > 1
+    ]
+    if not images:
+        return [f"spectra.{suffix}"]
+    largest = max(images, key=lambda layer: float(layer.norm.upper))
+    figure = new_figure(12, 5, top=0.88, right=0.99)
+    left, right = figure.subplots(1, 2)
+    plot.draw_heat_map(largest, left)
+    layer = found.load(largest.name)
+    top = top_vectors(layer.weight, layer.geometry, rtol=1e-3)
+    plot.draw_witness(top.input, right)
+    save(figure, folder / f"loudest.{suffix}")
+    return [f"spectra.{suffix}", f"loudest.{suffix}"]
+
+
+def plotting() -> Any:
+    """`convspectra.plot`, None (and a word about it) where matplotlib is missing."""
+    try:
+        from .. import plot
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        say(f"no figures: {error}")
+        return None
+    return plot
+
+
+def new_figure(width: float, height: float, **margins: float) -> Any:
+    """An empty figure that no window shows.
+
+    Without stated margins, matplotlib finds those that suit the contents. That takes as
+    long again as drawing.
+    """
+    from matplotlib.figure import Figure
+
+    if not margins:
+        return Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height))
+    figure.subplots_adjust(left=0.06, bottom=0.12, wspace=0.25, **margins)
+    return figure
+
+
+def save(figure: Any, target: Path) -> None:
+    """Write a figure in the format of its suffix."""
+    with replacing(target) as partial:
+        figure.savefig(partial, format=target.suffix[1:], dpi=130)

@@ -1,4 +1,4 @@
-"""How the command shows things: tables, JSON, and progress on a terminal."""
+"""How the command shows things: rows of tables, JSON, errors, and progress."""
 
 import json
 import math
@@ -6,10 +6,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar
 
 from .._base import require
-from .._text import aligned, cells
+from .._layer.layer import Layer
+from .._norm.operator_norm import NormBounds
+from .._text import Lower, Upper, aligned, cells
 
 T = TypeVar("T")
 PATIENCE = 1.0  # seconds of work before a progress bar appears
@@ -63,6 +67,31 @@ CHECKPOINTS = {
 }
 
 
+def row_of(layer: Layer) -> dict[str, Any]:
+    """What a row says of a layer besides its numbers."""
+    grid = layer.geometry.grid
+    return {
+        "name": layer.name,
+        "shape": list(layer.weight.shape),
+        **asdict(layer.geometry),
+        "input": "every size" if grid is None else grid,
+    }
+
+
+def bounds(norm: NormBounds, prefix: str = "") -> dict[str, Any]:
+    """Both bounds of a norm, for a row."""
+    return {
+        f"{prefix}lower": Lower(norm.lower),
+        f"{prefix}upper": Upper(norm.upper),
+        f"{prefix}method": norm.method,
+    }
+
+
+def listed(skipped: Mapping[str, str]) -> list[dict[str, str]]:
+    """What was skipped, for JSON."""
+    return [{"name": name, "reason": reason} for name, reason in skipped.items()]
+
+
 def table(
     columns: Mapping[str, str],
     rows: Sequence[Mapping[str, Any]],
@@ -109,14 +138,28 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def names(found: Iterable[str]) -> str:
+def quoted(names: Iterable[str]) -> str:
     """Return names from a file for a line of text, without control characters."""
-    return ", ".join(ascii(name) for name in found)
+    return ", ".join(map(ascii, names))
 
 
 def say(text: str) -> None:
     """Write a line to stderr, where it does not mix with data."""
     sys.stderr.write(f"convspectra: {text}\n")
+
+
+@contextmanager
+def naming(name: str, path: Path | None = None) -> Iterator[None]:
+    """Put the names of the file and of the array before what is wrong with them."""
+    before = "" if path is None else f"{path}: "
+    if name:
+        before += f"{name!a}: "
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{before}{error}") from error
+    except OSError as error:
+        raise ValueError(f"{before}{error.strerror or error}.") from error
 
 
 def progress(items: Sequence[T], label: str) -> Iterator[T]:
@@ -135,8 +178,8 @@ def counted(total: int, label: str) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
     console = require("rich.console", extra="cli").Console(stderr=True)
-    parts: Iterable[Any] = (*rich.Progress.get_default_columns(), rich.SpinnerColumn())
-    bar = rich.Progress(*parts, console=console, transient=True)
+    columns = (*rich.Progress.get_default_columns(), rich.SpinnerColumn())
+    bar = rich.Progress(*columns, console=console, transient=True)
     task = bar.add_task(label, total=total)
     timer = threading.Timer(PATIENCE, bar.start)
     timer.daemon = True

@@ -1,62 +1,26 @@
-"""From a file to a report: its kernels, their geometry, and what they do."""
+"""From a file to a report on its layers, and to the document that is kept of it."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .._checkpoint import Network, read_network
-from .._checkpoint.select import Placed, Table, check_table, choose, place
+import numpy as np
+
+from .._checkpoint.select import Options, StoredLayer, select
 from .._layer.layer import Layer
-from .document import document_of
 from .spectra import LayerSpectrum, Report, layer_spectrum
 
 ASSUMED = (
     "Neither the file nor the options state a boundary, so the layers are assumed to\n"
     "be circular. With zero padding a norm can be larger."
 )
-Watch = Callable[[list[Placed]], Iterable[Placed]]
+POINTS = 512  # of a curve that are kept, first and last among them
+SIDE = 128  # of a kept map over frequencies; of larger ones blocks keep their largest
+DIGITS = 5  # of the values that are drawn
 
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a user says of a file beyond what is in it.
-
-    Attributes
-    ----------
-    keys : list of str, optional
-        Names or patterns of the kernels to take.
-    geometry : mapping
-        Arguments of `Geometry`, for what the file does not state.
-    table : mapping
-        Geometries by names or patterns for names, which hold in any case.
-    layout : str, optional
-        Of kernels among arrays.
-    sizes : tuple of int, optional
-        Of the network's input.
-    fold : bool
-        Whether a BatchNorm after a layer is taken together with it.
-    rtol : float
-    """
-
-    keys: list[str] | None = None
-    geometry: Mapping[str, Any] = field(default_factory=dict)
-    table: Table = field(default_factory=dict)
-    layout: str | None = None
-    sizes: tuple[int, ...] | None = None
-    fold: bool = False
-    rtol: float = 1e-4
-
-
-def kernels_of(
-    path: Path, options: Options
-) -> tuple[Network, list[Placed], dict[str, str]]:
-    """A file, its kernels with their geometries, and why others are not among them."""
-    network = read_network(path, layout=options.layout, sizes=options.sizes)
-    kernels, skipped = choose(network, options.keys)
-    check_table(options.table, (kernel.name for kernel in kernels))
-    placed, misfits = place(kernels, options.geometry, options.table)
-    return network, placed, skipped | misfits
+Watch = Callable[[list[StoredLayer]], Iterable[StoredLayer]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,44 +29,104 @@ class FileReport:
 
     report: Report
     notes: list[str]
-    layer: Callable[[str], Layer]  # by name, its numbers read again
+    load: Callable[[str], Layer]  # a layer by name, its weight read again
 
 
 def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
     """Report on every kernel of a file.
 
-    A kernel that cannot be looked at is skipped with the reason; that none can is an
-    error. `watch` is shown the kernels, and passes them on one by one.
+    A kernel that cannot be analysed is skipped with the reason; that none can is an
+    error. `watch` is shown the layers, and passes them on one by one.
     """
-    _, placed, skipped = kernels_of(path, options)
+    selected = select(path, options)
+    layers, skipped = selected.layers, selected.skipped
     found: list[LayerSpectrum] = []
-    for one in watch(placed):
+    for layer in watch(layers):
         try:
-            layer = one.layer(fold=options.fold)
-            found.append(layer_spectrum(layer, options.rtol))
+            found.append(layer_spectrum(layer.load(), options.rtol))
         except (ValueError, TypeError) as error:
-            skipped[one.kernel.name] = f"{error}".rstrip(".")
+            skipped[layer.name] = f"{error}".rstrip(".")
     if not found:
-        name = placed[0].kernel.name
+        name = layers[0].name
         raise ValueError(
             f"No kernel of this file could be analysed; the first error was: {name!a}: "
             f"{skipped[name]}."
         )
     report = Report(tuple(found), skipped)
-    by_name = {one.kernel.name: one for one in placed}
+    by_name = {layer.name: layer for layer in layers}
     return FileReport(
         report=report,
-        notes=[*report.notes(), *assumptions(placed)],
-        layer=lambda name: by_name[name].layer(fold=options.fold),
+        notes=[*report.notes(), *assumptions(layers)],
+        load=lambda name: by_name[name].load(),
     )
 
 
-def assumptions(placed: list[Placed]) -> list[str]:
+def assumptions(layers: Iterable[StoredLayer]) -> list[str]:
     """What was taken for granted of the layers, in sentences."""
-    return [ASSUMED] if any(one.assumed for one in placed) else []
+    return [ASSUMED] if any(layer.assumed_circular for layer in layers) else []
 
 
 def document_on(path: Path, options: Options) -> dict[str, Any]:
     """As `report_on`, as a document: what a worker sends back."""
     found = report_on(path, options)
     return document_of(found.report, path.name, found.notes)
+
+
+def document_of(report: Report, title: str, notes: list[str]) -> dict[str, Any]:
+    """Return all that is shown of a report; curves and maps are thinned."""
+    return {
+        "title": title,
+        "version": version("convspectra"),
+        "notes": notes,
+        "summary": report.summary(),
+        "layers": [
+            {**layer.row(), "curve": curve(layer), "heat": heat(layer)}
+            for layer in report.layers
+        ],
+        "skipped": [
+            {"name": name, "reason": reason} for name, reason in report.skipped.items()
+        ],
+    }
+
+
+def curve(layer: LayerSpectrum) -> dict[str, list[float]] | None:
+    """The sorted values at some ranks: every one, or `POINTS`, denser at both ends."""
+    values = layer.sorted_values()
+    if not values.size:
+        return None
+    ranks = thinned(values.size)
+    return {"rank": ranks.tolist(), "values": _short(values[ranks])}
+
+
+def thinned(count: int) -> np.ndarray:
+    """Ranks that show a curve of `count` points: the first, the last, and some between.
+
+    Half of them are evenly spread; the others crowd toward both ends, where curves on a
+    logarithmic axis bend.
+    """
+    if count <= POINTS:
+        return np.arange(count)
+    even = np.linspace(0, count - 1, POINTS // 2)
+    near = np.geomspace(1, count / 2, POINTS // 4) - 1
+    return np.unique(np.concatenate([even, near, count - 1 - near]).astype(int))
+
+
+def heat(layer: LayerSpectrum) -> dict[str, Any] | None:
+    """The largest value at each frequency, as rows of an image of one or two axes."""
+    if layer.values is None or layer.values.ndim not in (3, 4):
+        return None
+    image = np.atleast_2d(layer.values[..., 0].max(axis=-1))
+    if image.size == 1:
+        return None
+    rows, columns = (-(-n // SIDE) for n in image.shape)
+    starts = (np.arange(0, n, step) for n, step in zip(image.shape, (rows, columns)))
+    for axis, start in enumerate(starts):
+        image = np.maximum.reduceat(image, start, axis=axis)
+    return {
+        "top": [_short(row) for row in image],
+        "thinned": rows * columns > 1,
+    }
+
+
+def _short(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.{DIGITS}g}") for value in values]

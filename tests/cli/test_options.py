@@ -1,0 +1,105 @@
+"""Options of the command that say which arrays are meant, and who does the work."""
+
+import json
+
+import numpy as np
+import pytest
+from onnx_models import make_node, model_of, stored, to_array, value
+from optional import needed
+from oracles import norm_by_matrix
+
+from convspectra import Geometry
+from convspectra._cli.main import main
+
+onnx = needed("onnx")
+GAMMA, VARIANCE, EPSILON = np.array([3.0, 0.5]), np.array([4.0, 0.25]), 1e-3
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Each test works in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def network(here, rng):
+    """A convolution with a BatchNorm after it, and a linear layer."""
+    weights = {
+        "conv": rng.standard_normal((2, 2, 3)),
+        "linear": rng.standard_normal((10, 3)),
+    }
+    norm = {"gamma": GAMMA, "beta": np.ones(2), "mean": np.ones(2), "var": VARIANCE}
+    nodes = [
+        make_node("Conv", ["x", "conv"], ["a"], pads=[1, 1]),
+        make_node("BatchNormalization", ["a", *norm], ["b"], epsilon=EPSILON),
+        make_node("Flatten", ["b"], ["c"]),
+        make_node("Gemm", ["c", "linear"], ["y"]),
+    ]
+    tensors = [stored(name, array) for name, array in (weights | norm).items()]
+    model = model_of(nodes, tensors, [value("x", [1, 2, 5])])
+    (here / "network.onnx").write_bytes(model.SerializeToString())
+    return weights
+
+
+def rows(capsys, *argv):
+    """The kernels in the document that the command prints, by name."""
+    assert main([*argv, "--json"]) == 0
+    return {row["name"]: row for row in json.loads(capsys.readouterr().out)["kernels"]}
+
+
+def weights_in(path):
+    model = onnx.load(path)
+    return {tensor.name: to_array(tensor) for tensor in model.graph.initializer}
+
+
+def test_fold_takes_the_norm_after_a_layer_into_it(capsys, network):
+    factors = GAMMA / np.sqrt(VARIANCE + EPSILON)
+    for options, weight in (
+        ((), network["conv"]),
+        (("--fold",), network["conv"] * factors[:, None, None]),
+    ):
+        row = rows(capsys, "norm", "network.onnx", *options)["conv"]
+        want = norm_by_matrix(weight, Geometry(5, boundary="zeros"))
+        assert row["lower"] * (1 - 1e-9) <= want <= row["upper"]
+        assert row["upper"] == pytest.approx(want, rel=1e-3)
+
+
+def test_linear_layers_are_bounded_where_that_is_asked_for(capsys, network):
+    argv = ("project", "network.onnx", "--max-norm", "0.5", "-o", "new.onnx")
+    assert rows(capsys, *argv).keys() == {"conv"}
+    np.testing.assert_array_equal(weights_in("new.onnx")["linear"], network["linear"])
+    assert rows(capsys, *argv, "--linear").keys() == {"conv", "linear"}
+    found = np.linalg.norm(weights_in("new.onnx")["linear"], 2)
+    assert 0.49 < found <= 0.5
+
+
+@pytest.fixture
+def checkpoints(rng):
+    names = ["step1.npy", "step2.npy"]
+    for name in names:
+        np.save(name, rng.standard_normal((2, 2, 3)))
+    return names
+
+
+def refusal(capsys, *argv):
+    """What the command says when it cannot run."""
+    assert main(["report", *argv]) == 2
+    return capsys.readouterr().err
+
+
+def test_backend_says_where_the_work_is_done(capsys, checkpoints):
+    said = refusal(capsys, *checkpoints, "--backend", "dask")
+    assert "`scheduler` must be the address of a cluster" in said
+    assert "got None for dask" in said
+    assert "invalid choice" in refusal(capsys, *checkpoints, "--backend", "threads")
+
+
+def test_scheduler_is_the_address_of_the_cluster(capsys, checkpoints):
+    needed("distributed")
+    options = ("--scheduler", "tcp://127.0.0.1:1")  # where nobody listens
+    with needed("dask").config.set({"distributed.comm.timeouts.connect": "200ms"}):
+        said = refusal(capsys, *checkpoints, "--backend", "dask", *options)
+    assert "A Dask scheduler must answer at 'tcp://127.0.0.1:1'" in said
+    said = refusal(capsys, *checkpoints, *options)
+    assert "given only for one, got 'tcp://127.0.0.1:1' for loky" in said
