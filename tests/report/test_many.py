@@ -31,6 +31,8 @@ from convspectra._report.many import (
 joblib = needed("joblib")
 
 SUPPORT = Path(__file__).parents[1] / "support"
+# Where other processes look for modules: for this package as this one does.
+PATHS = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
 
 
 @pytest.fixture
@@ -227,7 +229,7 @@ def start(*arguments):
     command = [sys.executable, "-c", "import many_work; many_work.main()"]
     return subprocess.Popen(
         [*command, *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": str(SUPPORT)},
+        env=os.environ | {"PYTHONPATH": PATHS},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -400,7 +402,7 @@ def dask_cluster(distributed, folder, *, workers):
     worker = [*dask, "worker", address, "--nthreads", "1", "--no-dashboard"]
     worker += ["--local-directory", str(folder)]
     environment = os.environ | {
-        "PYTHONPATH": str(SUPPORT),
+        "PYTHONPATH": PATHS,
         "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",  # and no three
     }
     with contextlib.ExitStack() as stack:
@@ -512,7 +514,7 @@ def ray_cluster():
         command += f" --num-cpus=2 --temp-dir={home} --disable-usage-stats"
         process = subprocess.Popen(
             [sys.executable, "-m", "ray.scripts.scripts", *command.split()],
-            env=os.environ | {"PYTHONPATH": str(SUPPORT)},
+            env=os.environ | {"PYTHONPATH": PATHS},
             stdout=stack.enter_context((home / "log").open("w")),
             stderr=subprocess.STDOUT,
         )
