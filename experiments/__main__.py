@@ -5,9 +5,10 @@ import importlib
 import sys
 from pathlib import Path
 
-from .claims import Claim, exit_code
+from .claims import exit_code, verdicts
 from .options import SCALES, Options
-from .talk import say, table
+from .processes import is_first, joined
+from .talk import say
 
 # In the order of --all: what takes minutes comes before what takes hours.
 EXPERIMENTS = {
@@ -77,7 +78,8 @@ def _try(name: str, options: Options, *, download: bool) -> int:
 
             download_cifar10(options.data_folder())
         module = importlib.import_module(f".{name}", __package__)
-        claims = module.run(options)
+        with joined(options.device):
+            claims = module.run(options)
     except KeyboardInterrupt:
         say(f"{name}: interrupted; the same command goes on from here.")
         return 130
@@ -87,17 +89,9 @@ def _try(name: str, options: Options, *, download: bool) -> int:
     except ModuleNotFoundError as error:
         say(f"{name}: {error}. Run `pip install -e '.[experiments]'`.")
         return 2
-    if claims:  # the other processes of a torchrun have none
+    if is_first():
         sys.stdout.write(f"{name}, {options.scale}\n\n{verdicts(claims)}\n\n")
     return exit_code(claims)
-
-
-def verdicts(claims: list[Claim]) -> str:
-    """The claims as a table: what is said, published, found, and whether it holds."""
-    words = {True: "holds", False: "does not hold", None: "can't be shown here"}
-    rows = [[c.statement, c.published, c.found, words[c.holds]] for c in claims]
-    notes = [f"{c.statement}: {c.note}" for c in claims if c.note]
-    return "\n".join([table(["claim", "paper", "here", "verdict"], rows), "", *notes])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,14 +2,14 @@
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-# The 97.5 % point of Student's t by degrees of freedom, from any table of it.
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+from .talk import table
+
 RESAMPLES = 10_000
 
 
@@ -48,6 +48,14 @@ def exit_code(claims: Sequence[Claim]) -> int:
     return int(not all(tried)) if tried else 2
 
 
+def verdicts(claims: Sequence[Claim]) -> str:
+    """The claims as a table: what is said, published, found, and whether it holds."""
+    words = {True: "holds", False: "does not hold", None: "can't be shown here"}
+    rows = [[c.statement, c.published, c.found, words[c.holds]] for c in claims]
+    notes = [f"{c.statement}: {c.note}" for c in claims if c.note]
+    return "\n".join([table(["claim", "paper", "here", "verdict"], rows), "", *notes])
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """A mean over seeds with its 95 % interval; with one seed there is no interval."""
@@ -78,9 +86,52 @@ def interval(values: Sequence[float]) -> Interval:
     count, mean = len(values), statistics.fmean(values)
     if count < 2:
         return Interval(mean, None, None, count)
-    factor = STUDENT[count - 2] if count - 2 < len(STUDENT) else 2.2
-    half = factor * statistics.stdev(values) / math.sqrt(count)
+    half = student(count - 1) * statistics.stdev(values) / math.sqrt(count)
     return Interval(mean, mean - half, mean + half, count)
+
+
+def difference(arms: Mapping[str, Sequence[float]], a: str, b: str) -> Interval:
+    """The mean of arm `a` less that of arm `b`, and its 95 % interval.
+
+    The spread over seeds is taken to be the same in every arm, so that all arms tell
+    of it: an arm with two seeds has no spread of its own worth the name.
+    """
+    freedom = sum(len(values) - 1 for values in arms.values())
+    mean = statistics.fmean(arms[a]) - statistics.fmean(arms[b])
+    count = min(len(arms[a]), len(arms[b]))
+    if not freedom:
+        return Interval(mean, None, None, count)
+    squares = sum(
+        (x - statistics.fmean(values)) ** 2 for values in arms.values() for x in values
+    )
+    half = student(freedom) * math.sqrt(
+        squares / freedom * (1 / len(arms[a]) + 1 / len(arms[b]))
+    )
+    return Interval(mean, mean - half, mean + half, count)
+
+
+def is_below_zero(found: Interval) -> bool | None:
+    """Whether a difference is negative; None if its interval does not tell."""
+    if found.low is None or found.high is None or found.low <= 0 <= found.high:
+        return None
+    return found.mean < 0
+
+
+def student(freedom: int) -> float:
+    """The 97.5 % point of Student's t, by the expansion of Cornish and Fisher.
+
+    Of two degrees of freedom and of one, from a table: the expansion is off there.
+    """
+    if freedom < 3:
+        return (12.706, 4.303)[freedom - 1]
+    z = statistics.NormalDist().inv_cdf(0.975)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / freedom**k for k, term in enumerate(terms, start=1))
 
 
 def bootstrap(

@@ -10,7 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from .claims import Claim
+from .claims import Claim, verdicts
+from .processes import is_first
 
 RESULT = "result.json"
 PACKAGES = ("convspectra", "numpy", "torch", "matplotlib", "onnx", "Pillow")
@@ -55,14 +56,24 @@ class Record:
         self.document["results"][unit] = result
         self._save()
 
-    def conclude(self, claims: Sequence[Claim], summary: Any = None) -> list[Claim]:
-        """Add the verdicts, and what sums up the results, and save everything."""
-        verdicts = [claim.as_dict() for claim in claims]
-        self.document |= {"summary": summary, "claims": verdicts, "ended": now()}
+    def conclude(
+        self, claims: Sequence[Claim], summary: Any = None, tables: str = ""
+    ) -> list[Claim]:
+        """Add the verdicts, and what sums up the results, and save everything.
+
+        The verdicts, with further `tables`, are also in summary.md.
+        """
+        made = {"summary": summary, "claims": [claim.as_dict() for claim in claims]}
+        self.document |= made | {"ended": now()}
         self._save()
+        if is_first():
+            text = f"{verdicts(claims)}\n\n{tables}".rstrip()
+            write(self._path.with_name("summary.md"), f"{text}\n".encode())
         return list(claims)
 
     def _save(self) -> None:
+        if not is_first():  # of the processes of a torchrun
+            return
         write(self._path, json.dumps(self.document, indent=1).encode() + b"\n")
 
 

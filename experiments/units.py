@@ -26,7 +26,8 @@ def run_units(
 
     Units are begun in their order, `options.jobs` at a time. `work` must be picklable
     if that is more than one or there is a cluster, where all paths must mean the same
-    files. Only this process writes the record, after each unit.
+    files. Only this process writes the record, after each unit. One that fails is named
+    when all others are done.
     """
     todo = {name: unit for name, unit in units.items() if name not in record.results}
     start, before = time.perf_counter(), len(units) - len(todo)
@@ -38,14 +39,21 @@ def run_units(
         left = spent / done * (len(todo) - done)
         say(f"{name}: {before + done} of {len(units)}, {duration(left)} left")
 
+    wrong: dict[str, str] = {}
     if options.jobs == 1 and options.scheduler is None:
         for name, unit in todo.items():
             keep(name, work(unit))
-        return
-    with _executor(options) as executor:
-        futures = {executor.submit(work, unit): name for name, unit in todo.items()}
-        for future in as_completed(futures):
-            keep(futures[future], future.result())
+    else:
+        with _executor(options) as executor:
+            futures = {executor.submit(work, unit): name for name, unit in todo.items()}
+            for future in as_completed(futures):
+                if error := future.exception():
+                    wrong[futures[future]] = f"{type(error).__name__}: {error}"
+                else:
+                    keep(futures[future], future.result())
+    if wrong:
+        lines = (f"{name}: {text}" for name, text in wrong.items())
+        raise OSError("Every unit must give a result; did not:\n" + "\n".join(lines))
 
 
 @contextmanager
