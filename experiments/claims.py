@@ -135,11 +135,15 @@ def student(freedom: int) -> float:
 
 
 def bootstrap(
-    values: Sequence[float], statistic: Callable[[np.ndarray], float], seed: int = 0
+    values: Sequence[float],
+    statistic: Callable[[np.ndarray], np.ndarray],
+    seed: int = 0,
 ) -> Interval:
-    """A statistic of the values and its 95 % percentile interval over resamples."""
+    """A statistic of the values and its 95 % percentile interval over resamples.
+
+    `statistic` reduces the last axis of an array: every row is a resample.
+    """
     data, rng = np.asarray(values, float), np.random.default_rng(seed)
     drawn = rng.integers(len(data), size=(RESAMPLES, len(data)))
-    found = [statistic(data[row]) for row in drawn]
-    low, high = np.quantile(found, [0.025, 0.975])
+    low, high = np.quantile(statistic(data[drawn]), [0.025, 0.975])
     return Interval(float(statistic(data)), float(low), float(high), len(data))

@@ -54,7 +54,7 @@ def recipes_of(scale: str) -> dict[str, Recipe]:
     }
     for seed in range(max(SEEDS.values())):
         for arm, parts in arms.items():
-            if seed < SEEDS["every step" if parts[1] == 1 else "some steps"]:
+            if seed < SEEDS["every step" if "every step" in arm else "some steps"]:
                 clipping = Clipping(*parts)
                 recipe = replace(setting.recipe, seed=seed, clipping=clipping)
                 recipes[f"{arm}, seed {seed}"] = recipe

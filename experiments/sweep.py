@@ -118,9 +118,9 @@ def conclude(options: Options, record: Record) -> list[Claim]:
 
 def _row(ball: float | None, errors: Sequence[float]) -> list[str]:
     found = [
-        bootstrap(errors, np.min),
-        bootstrap(errors, np.median),
-        bootstrap(errors, lambda x: float(np.mean(x < TRAINED))),
+        bootstrap(errors, lambda x: x.min(-1)),
+        bootstrap(errors, lambda x: np.median(x, -1)),
+        bootstrap(errors, lambda x: (x < TRAINED).mean(-1)),
     ]
     return ["none" if ball is None else str(ball), *map(_percent, found)]
 
@@ -155,9 +155,9 @@ def _robust(errors: Mapping[float | None, Sequence[float]], title: str) -> Claim
     clipped = np.array([errors[ball] for ball in BALLS if ball is not None])
     choices = [float(i) for i in range(none.size)]
 
-    def less(drawn: np.ndarray) -> float:
+    def less(drawn: np.ndarray) -> np.ndarray:
         chosen = drawn.astype(int)  # the same choices for every ball
-        return float(np.median(clipped[:, chosen]) - np.median(none[chosen]))
+        return np.median(clipped[:, chosen], (0, -1)) - np.median(none[chosen], -1)
 
     found = bootstrap(choices, less)
     shares = [100 * float(np.mean(x < TRAINED)) for x in (none, clipped)]
@@ -209,6 +209,8 @@ def draw(
         ax.set_xticks(range(len(BALLS)), ["none", *map(str, BALLS[1:])])
         title = "with BatchNorm" if norm else "without BatchNorm"
         ax.set(title=title, xlabel="clipped at", ylabel="test error", ylim=(None, 0.92))
-        bar = drawn.colorbar(ax.collections[0], ax=ax, ticks=range(5), label="rate")
+        bar = drawn.colorbar(
+            ax.collections[0], ax=ax, ticks=range(len(RATES[norm])), label="rate"
+        )
         bar.ax.set_yticklabels([f"{rate:g}" for rate in RATES[norm]])
     figure.save(drawn, options.folder("sweep"), "sweep")
