@@ -207,7 +207,8 @@ def _no_explosion(results: Mapping[str, Any]) -> Claim:
         f"largest factor of a layer {clipped:.4f}; without clipping up to "
         f"{largest('2 x normal, seed'):.1f}",
         clipped <= BOUND + ROUNDING,
-        "in stacks, projected to that bound, with ReLUs and without",
+        "in stacks, projected to that bound, with ReLUs and without; a bound from "
+        "above alone lets gradients vanish, as the factors over all layers show",
     )
 
 

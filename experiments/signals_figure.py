@@ -40,7 +40,8 @@ def draw(
             y = [n for n, k in zip(result["norms"], result["kernel"]) if k == 3]
             training.plot(y[::-1], _style(arm), color=_color(arm), label=arm)
     training.set(yscale="log", title="in training", xlabel="3x3 layers from the output")
-    training.legend(fontsize=7, frameon=False)
+    beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+    training.legend(fontsize=7, frameon=False, **beside)
     figure.save(drawn, options.folder("signals"), "signals")
 
 

@@ -43,7 +43,7 @@ def test_cifar10(options, monkeypatch):
     monkeypatch.setattr(cifar10, "SEEDS", {"main": 2, "others": 1})
     claims = cifar10.run(options)
     document = read(options, "cifar10")
-    assert len(document["results"]) == 6 + 5
+    assert len(document["results"]) == 10 + 5
     assert [claim["statement"] for claim in document["claims"]] == [
         claim.statement for claim in claims
     ]
@@ -54,9 +54,10 @@ def test_cifar10(options, monkeypatch):
     assert clips["none, seed 1"] is None
     assert clips["0.5, seed 0"] == {"max_norm": 0.5, "every": 1, "kind": "paper"}
     assert clips["1.0, own stride, seed 0"]["kind"] == "layer"
+    assert clips["1.0, every 100, seed 1"]["every"] == 100
     errors = [document["results"][f"none, seed {seed}"]["error"] for seed in (0, 1)]
     assert f"{50 * sum(errors):.2f} %" in document["summary"]["none"]["error"]
-    assert len(list((options.folder("cifar10") / "runs").glob("*.pt"))) == 11
+    assert len(list((options.folder("cifar10") / "runs").glob("*.pt"))) == 15
     # Where nothing trains, nothing is trained: the same command again gives the same.
     monkeypatch.setattr(runs, "train", None)
     assert cifar10.run(options) == claims
