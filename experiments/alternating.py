@@ -14,33 +14,33 @@ norms differ by at most a twentieth in nine of ten real layers.
 
 Kernels for (1) to (3): a random one at 0.6 of its norm, and all of a residual network
 that was trained without clipping, at 0.5 and 1.0. For (4) the same training is clipped
-at 0.5 and 1.0 as in `cifar10`, and norms of all layers are noted before and after each
-clip. For (5), the files of --network, or the network that comes with the package.
+at 0.5 and 1.0, as the paper does it: every 100 steps, in the small run, of 300 steps
+with the paper's decays of the rate, every 20. For (5), the files of --network, or the
+network that comes with the package.
 """
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 import convspectra as cs
 
 from .alternating_figure import draw
 from .claims import Claim
-from .clipping import Clipping, convolutions
+from .clip_norms import EVERY, SEED, TRAININGS, train
+from .clipping import convolutions
 from .options import Options
 from .record import Record
 from .reports import name_of, report
 from .rounds import ROUNDS, compare
-from .runs import SETTINGS, network_file, prepared_file, read_prepared
+from .runs import network_file, prepared_file, read_prepared
 from .talk import say
-from .training import Training, load_network
+from .training import load_network
 
-NAME, SEED = "alternating", 0
-EPOCHS = {"small": 10, "paper": 250}
+NAME = "alternating"
 BOUNDS = (0.5, 1.0)
 RANDOM, SHARE = (16, 16, 3, 3), 0.6  # a kernel on 16x16, and its bound over its norm
 CLOSE, THERE, TORUS, MOST = 0.1, 0.01, 0.05, 0.9  # of the claims
@@ -63,15 +63,18 @@ def run(options: Options) -> list[Claim]:
     settings = {
         "scale": options.scale,
         "seed": SEED,
-        "epochs": EPOCHS[options.scale],
+        "images": TRAININGS[options.scale].images,
+        "training": asdict(TRAININGS[options.scale].recipe),
+        "every": EVERY[options.scale],
         "networks": [name_of(path) for path in networks],
     }
-    record = Record(options.folder(NAME), settings)
+    folder = options.folder(NAME)
+    record = Record(folder, settings)
     for bound in (None, *BOUNDS):
         name = UNCLIPPED if bound is None else f"trained, clipped at {bound}"
         if name not in record.results:
             say(name)
-            record.keep(name, train(options, name, bound))
+            record.keep(name, train(options, folder, name, bound))
     for name, task in tasks(options).items():
         if name not in record.results:
             say(name)
@@ -85,49 +88,13 @@ def run(options: Options) -> list[Claim]:
     return record.conclude(claims_on(record.results), summary(record.results))
 
 
-def train(options: Options, name: str, bound: float | None) -> dict[str, Any]:
-    """Train as in `cifar10`, in fewer epochs; every layer's norms at each clip."""
-    setting = SETTINGS[options.scale]
-    clipping = None if bound is None else Clipping(bound, setting.every())
-    recipe = replace(
-        setting.recipe,
-        seed=SEED,
-        epochs=EPOCHS[options.scale],
-        clipping=clipping,
-        evaluate_every=EPOCHS[options.scale],
-        averaged=1,
-    )
-    norms: dict[str, dict[str, list[float]]] = {}
-
-    def watch(step: int, layer: cs.Layer, before: Tensor) -> None:
-        found = norms.setdefault(layer.name, {"step": [], "before": [], "after": []})
-        found["step"].append(step)
-        for when, weight in (("before", before), ("after", layer.weight)):
-            kernel = weight.detach().cpu().numpy()
-            upper = cs.operator_norm(kernel, layer.geometry, rtol=1e-2).upper
-            found[when].append(round(float(upper), 5))
-
-    images = prepared_file(options, setting.side, setting.images)
-    file = network_file(options.folder(NAME), name)
-    file.unlink(missing_ok=True)  # what was noted at the clips is not in it
-    training = Training(
-        recipe,
-        *read_prepared(images),
-        saved=file,
-        device=options.device,
-        watch=watch,
-    )
-    result = training.run(name)
-    return {"bound": bound, "error": result["error"], "norms": norms}
-
-
 def tasks(options: Options) -> dict[str, Task]:
     """The random kernel, and those of the unclipped network outside the balls."""
     random = np.random.default_rng(SEED).standard_normal(RANDOM)
     geometry = cs.Geometry(grid=(16, 16))
     norm = float(cs.operator_norm(random, geometry).upper)
     found = {"rounds, random": Task(random, geometry, SHARE * norm)}
-    setting = SETTINGS[options.scale]
+    setting = TRAININGS[options.scale]
     _, test = read_prepared(prepared_file(options, setting.side, setting.images))
     network = load_network(network_file(options.folder(NAME), UNCLIPPED))
     for layer in convolutions(network, test.pixels[:1], as_paper=True):
