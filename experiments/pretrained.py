@@ -117,6 +117,8 @@ def claims_on(layers: list[dict[str, Any]]) -> list[Claim]:
             "much larger",
             f"norm {norms[0]:.3g}, largest other {rest:.3g}",
             norms[0] >= MUCH * rest,
+            f"its value of rank {MANY} is {_at(layers[0]):.3g}, that of any other layer "
+            f"at most {max(map(_at, layers[1:])):.3g}",
         ),
         Claim(
             f"most layers have {MANY} values of at least 1",
@@ -142,6 +144,12 @@ def claims_on(layers: list[dict[str, Any]]) -> list[Claim]:
             f"{rank_correlation(depth, shares):+.2f}",
         ),
     ]
+
+
+def _at(layer: dict[str, Any]) -> float:
+    """A layer's value of rank `MANY`, between points of its curve; zero beyond it."""
+    curve = layer["curve"]
+    return float(np.interp(MANY - 1, curve["rank"], curve["values"], right=0.0))
 
 
 def claim_on_reshaping(layers: list[dict[str, Any]]) -> Claim:

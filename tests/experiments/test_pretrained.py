@@ -76,7 +76,8 @@ def test_what_a_report_says_when_it_fails_is_passed_on(tmp_path):
 def layer(norm, count, above, rank):
     share = above / count
     fixed = {"norm_upper": norm, "count": count, "above_one": share}
-    return fixed | {"effective_rank": rank}
+    curve = {"rank": [0, count - 1], "values": [norm, 0.1]}
+    return fixed | {"effective_rank": rank, "curve": curve}
 
 
 def test_the_paper_s_picture_is_recognized():
