@@ -43,7 +43,7 @@ def train(options: Options, folder: Path, name: str, bound: float | None) -> Any
         line: dict[str, Any] = {"name": layer.name, "step": step}
         for when, weight in (("before", before), ("after", layer.weight)):
             kernel = weight.detach().cpu().numpy()
-            upper = cs.operator_norm(kernel, layer.geometry, rtol=1e-2).upper
+            upper = cs.operator_norm(kernel, layer.geometry, rtol=1e-3).upper
             line[when] = round(float(upper), 5)
         with notes.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(line) + "\n")

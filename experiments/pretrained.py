@@ -117,8 +117,8 @@ def claims_on(layers: list[dict[str, Any]]) -> list[Claim]:
             "much larger",
             f"norm {norms[0]:.3g}, largest other {rest:.3g}",
             norms[0] >= MUCH * rest,
-            f"its value of rank {MANY} is {_at(layers[0]):.3g}, that of any other layer "
-            f"at most {max(map(_at, layers[1:])):.3g}",
+            f"its value of rank {MANY} is {_at(layers[0]):.3g}, that of any other "
+            f"layer at most {max(map(_at, layers[1:])):.3g}",
         ),
         Claim(
             f"most layers have {MANY} values of at least 1",
