@@ -66,7 +66,8 @@ def steps_of(network: ResNet, example: Tensor) -> list[Step]:
     stem = _convolution(found["stem"])
     steps = [stem]
     for name, block in network.blocks.named_children():
-        steps += _block(block, f"blocks.{name}", found)
+        if isinstance(block, Block):
+            steps += _block(block, f"blocks.{name}", found)
     # The mean over the sites of the last grid has the norm 1 / sqrt(sites).
     last = found[f"blocks.{len(network.blocks) - 1}.conv2"]
     sites = math.prod(last.geometry.out_grid(last.weight.shape[2:]))
@@ -99,11 +100,14 @@ def rows_norm(weight: Tensor, geometry: cs.Geometry) -> float:
     their squares is a convolution of squares with ones.
     """
     full = geometry.on(2)
-    if full.boundary != "zeros" or not isinstance(full.padding, tuple):
-        raise ValueError(f"A layer must state its zero padding, got {full}.")
+    grid, padding = full.grid, full.padding
+    if not (isinstance(grid, tuple) and isinstance(padding, tuple)) or (
+        full.boundary != "zeros"
+    ):
+        raise ValueError(f"A layer must state its grid and zero padding, got {full}.")
     squares = weight.detach().double().square().sum(1, keepdim=True)  # (out, 1, *k)
-    ones = torch.ones(1, 1, *full.grid, dtype=torch.float64)
-    pads = [before for before, _ in full.padding]
+    ones = torch.ones(1, 1, *grid, dtype=torch.float64)
+    pads = [before for before, _ in padding]
     return float(conv2d(ones, squares, None, full.stride, pads).sqrt().sum())
 
 

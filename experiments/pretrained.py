@@ -22,6 +22,7 @@ stand beside them in the record.
 
 import statistics
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,10 @@ def above_one(layer: dict[str, Any]) -> int:
     return round(layer["above_one"] * layer["count"])
 
 
-def rank_correlation(x: list[float], y: list[float]) -> float:
+def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
     """Spearman's: the correlation of the ranks, without ties."""
-    ranks = [np.argsort(np.argsort(v)) for v in (x, y)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    ranks = np.argsort(np.argsort([x, y], axis=1), axis=1)
+    return float(np.corrcoef(ranks)[0, 1])
 
 
 def claims_on(layers: list[dict[str, Any]]) -> list[Claim]:

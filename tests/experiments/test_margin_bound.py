@@ -33,7 +33,7 @@ def test_the_norm_of_rows_is_that_of_the_matrix(case, rng):
 
 def test_a_circular_layer_is_refused():
     geometry = cs.Geometry(grid=(4, 4), padding=1)
-    with pytest.raises(ValueError, match="must state its zero padding"):
+    with pytest.raises(ValueError, match="must state its grid and zero padding"):
         rows_norm(torch.zeros(1, 1, 3, 3), geometry)
 
 
