@@ -11,9 +11,8 @@ from oracles import values_by_matrix
 from real_data import VARIABLE, real_data
 
 import convspectra as cs
-from convspectra._checkpoint.select import read_table
-from convspectra._report.from_file import Options as ReadOptions
-from convspectra._report.from_file import kernels_of
+from convspectra._checkpoint.select import Options as ReadOptions
+from convspectra._checkpoint.select import read_table, select
 from experiments import pretrained, reports
 from experiments.options import Options
 
@@ -110,7 +109,7 @@ def test_the_tables_fit_the_networks(name):
     told = reports._told_of(real_data(name))
     table = read_table(Path(told["--geometry"])) if "--geometry" in told else {}
     options = ReadOptions(table=table, layout=told.get("--layout"))
-    _, placed, _ = kernels_of(real_data(name), options)
+    placed = select(real_data(name), options).layers
     if table:
         grids = [one.geometry.grid for one in placed if len(one.kernel.shape) == 4]
         assert None not in grids
@@ -120,10 +119,9 @@ def test_the_tables_fit_the_networks(name):
 def test_the_geometry_of_resnet_50_is_that_of_its_graph():
     model = json.loads(real_data("resnet50_keras_topology.json").read_text())
     want = geometries(model["model_config"]["config"]["layers"])
-    options = ReadOptions(table=read_table(reports.DATA / "resnet50.toml"))
+    table = read_table(reports.DATA / "resnet50.toml")
     path = real_data("resnet50_keras_imagenet_fp16.safetensors")
-    options = ReadOptions(table=options.table, layout="hwio")
-    _, placed, _ = kernels_of(path, options)
+    placed = select(path, ReadOptions(table=table, layout="hwio")).layers
     found = {}
     for one in placed:
         kernel, geometry = one.kernel.shape[2:], one.geometry
