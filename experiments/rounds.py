@@ -60,7 +60,7 @@ def dykstra(
     onto the norm ball. The other set, kernels with the taps of `weight`, is a subspace
     and needs no correction.
     """
-    grid = geometry.torus().on(weight.ndim - 2).out_grid()
+    grid = geometry.out_grid(weight.shape[2:])
     taps = (..., *(slice(k) for k in weight.shape[2:]))
     wide = np.zeros((*weight.shape[:2], *grid))
     wide[taps] = weight
