@@ -22,6 +22,6 @@ def tiny_recipe():
     from experiments.clipping import Clipping
     from experiments.training import Recipe
 
-    clipping = Clipping(0.5, 3)
+    clipping = Clipping(0.5, 2)  # epochs of 3 steps: the count goes on in the next
     half = (0.5,)
     return Recipe(1, (4, 8), 1, True, 1, 3, 16, 0.1, half, 0.1, clipping, averaged=2)
