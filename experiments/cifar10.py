@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from . import figure
-from .claims import Claim, Interval, difference, interval, is_below_zero
+from .claims import Claim, Interval, difference, interval, is_below_zero, is_near_zero
 from .clipping import Clipping
 from .options import Options
 from .record import Record
@@ -144,12 +144,11 @@ def _higher(errors: Mapping[str, Sequence[float]]) -> Claim:
 
 def _little(errors: Mapping[str, Sequence[float]], arm: str) -> Claim:
     found = difference(errors, arm, "none")
-    half = (found.high or 0) - found.mean
     return Claim(
         f"clipping at {arm} has little effect",
         "little",
         _from_to(errors, arm, found),
-        abs(found.mean) <= half,
+        is_near_zero(found),
         "little: no more than what seeds alone do, half the width of the interval",
     )
 

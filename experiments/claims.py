@@ -117,6 +117,16 @@ def is_below_zero(found: Interval) -> bool | None:
     return found.mean < 0
 
 
+def is_near_zero(found: Interval) -> bool | None:
+    """Whether a difference is no larger than what seeds alone do; None with one seed.
+
+    That is half the width of its interval, which then includes zero.
+    """
+    if found.low is None or found.high is None:
+        return None
+    return found.low <= 0 <= found.high
+
+
 def student(freedom: int) -> float:
     """The 97.5 % point of Student's t, by the expansion of Cornish and Fisher.
 

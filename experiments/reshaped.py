@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from . import figure
-from .claims import Claim, difference, interval
+from .claims import Claim, difference, interval, is_below_zero, is_near_zero
 from .clipping import Clipping
 from .images import Images
 from .options import Options
@@ -150,12 +150,11 @@ def _same(arms: Mapping[str, list[float]], best: Mapping[str, str]) -> Claim:
         note = "run `cifar10` into the same --out first"
         return Claim(statement, "the same, at 0.2", "-", None, note)
     found = difference(arms, best["some"], best["exact some"])
-    half = (found.high or 0.0) - found.mean
     return Claim(
         statement,
         "the same, at 0.2",
         f"{best['some']} less {best['exact some']}: {found.text('%')}",
-        abs(found.mean) <= half,
+        is_near_zero(found),
         "the same: no more apart than seeds alone do, half the width of the interval",
     )
 
@@ -171,12 +170,12 @@ def _worse(
         note = "run `cifar10` into the same --out first"
         return Claim(f"{what} is slightly worse", "slightly", "-", None, note)
     found = difference(arms, best[often], best[seldom])
-    told = found.low is not None and not found.low <= 0 <= (found.high or 0)
+    below = is_below_zero(found)
     return Claim(
         f"{what} is slightly worse than every 100",
         "slightly",
         f"{best[often]} less {best[seldom]}: {found.text('%')}",
-        found.mean > 0 if told else None,
+        None if below is None else not below,
         "the best bound of each; one seed with clipping every step at the small scale",
     )
 

@@ -13,6 +13,7 @@ from experiments.claims import (
     exit_code,
     interval,
     is_below_zero,
+    is_near_zero,
     student,
     verdicts,
 )
@@ -104,6 +105,8 @@ def test_intervals_are_those_of_scipy(rng):
     assert is_below_zero(difference(arms, "b", "a")) is False
     assert is_below_zero(interval([-1.0, 1.0])) is None
     assert is_below_zero(interval([-1.0])) is None
+    few = (found, interval([-1.0, 1.0]), interval([0.0]))
+    assert [is_near_zero(x) for x in few] == [False, True, None]
 
 
 def test_intervals_are_shown_with_their_seeds():
