@@ -8,16 +8,13 @@ An interrupted run goes on after its last whole epoch, to the same numbers. The 
 code is the verdict.
 """
 
-import argparse
 import hashlib
 import json
 import platform
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,25 +22,23 @@ import PIL
 import torch
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad, relu
+
+from .claims import Claim
+from .images import CLASSES, MEAN, SIDE, STD, Images, read_cifar10
+from .options import Options
+from .record import commit
+from .talk import say
 
 SEED, THREADS = 0, 2
 STEM, BLOCKS = 32, ((48, 2), (48, 1), (64, 2), (64, 1), (96, 2))  # (channels, stride)
 EPOCHS, BATCH = 20, 128
 PEAK, WARMUP, MOMENTUM, DECAY, SMOOTHING = 0.2, 0.25, 0.9, 5e-4, 0.05
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of pixels in 0 .. 1
-CLASSES, SIDE, SHIFT = 10, 32, 4
-FILES = (*(f"data_batch_{i}.webp" for i in range(1, 6)), "test_batch.webp")
+SHIFT = 4
 ACCURACY, BYTES = 0.88, 2_000_000  # the claim: at least, and less than
 COMPARED, DIFFERENCE = 200, 1e-4  # images, and how far apart their logits may be
 OPSET, IR_VERSION = 17, 8  # those of 2022, for older runtimes
-
-
-class Images(NamedTuple):
-    pixels: Tensor  # (images, 3, 32, 32), bytes
-    labels: Tensor  # (images,)
 
 
 class ConvNorm(nn.Module):
@@ -88,38 +83,6 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.blocks(relu(self.stem(x))).mean((2, 3)))
-
-
-def read_cifar10(folder: Path) -> tuple[Images, Images]:
-    """The images for training and those for the test, from six mosaics of one size."""
-    labels = np.load(folder / "labels.npy", allow_pickle=False)
-    flat = labels.dtype == np.uint8 and labels.ndim == 1 and labels.size
-    if not flat or labels.size % len(FILES) or labels.max() >= CLASSES:
-        raise ValueError(
-            f"labels.npy must be a row of bytes under {CLASSES}, equally many for each "
-            f"of {len(FILES)} mosaics, got {labels.dtype} of shape {labels.shape}."
-        )
-    each = labels.size // len(FILES)
-    tiles = np.concatenate([_tiles(folder / name, each) for name in FILES])
-    parts = [labels.size - each, each]  # the last mosaic is the test
-    pixels = torch.from_numpy(tiles).split(parts)
-    targets = torch.from_numpy(labels.astype(np.int64)).split(parts)
-    return Images(pixels[0], targets[0]), Images(pixels[1], targets[1])
-
-
-def _tiles(path: Path, count: int) -> np.ndarray:
-    """The tiles of a mosaic, row by row, as (count, 3, 32, 32)."""
-    with Image.open(path) as image:  # which reads no more than the header
-        (width, height), mode = image.size, image.mode
-        down, right = height // SIDE, width // SIDE
-        whole = (height, width) == (down * SIDE, right * SIDE)
-        if not whole or down * right != count or mode != "RGB":
-            raise ValueError(
-                f"{path.name} must hold {count} RGB tiles of {SIDE} x {SIDE}, "
-                f"got {mode} of {width} x {height}."
-            )
-        mosaic = np.asarray(image).reshape(down, SIDE, right, SIDE, 3)
-    return mosaic.transpose(0, 2, 4, 1, 3).reshape(count, 3, SIDE, SIDE)
 
 
 def normalized(pixels: Tensor) -> Tensor:
@@ -229,7 +192,7 @@ def train(images: Images, test: Images, out: Path, epochs: int) -> Training:
         lines = "".join(json.dumps(line) + "\n" for line in training.log)
         (out / "log.jsonl").write_text(lines)
         training.save()
-        sys.stderr.write(f"of {epochs}: {json.dumps(line)}\n")
+        say(f"of {epochs}: {json.dumps(line)}")
     return training
 
 
@@ -299,17 +262,7 @@ def compare(path: Path, network: Network, pixels: Tensor) -> dict[str, Any]:
     return {"same_classes": same, "difference": float(np.abs(found - want).max())}
 
 
-def _commit() -> str | None:
-    """The commit of the folder that this file lies in, if it has one."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
-        git = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return git.stdout.strip()
-
-
-def run(data: Path, out: Path, epochs: int) -> dict[str, Any]:
+def train_and_export(data: Path, out: Path, epochs: int) -> dict[str, Any]:
     """Train, export and compare; what is returned is in OUT/result.json too."""
     images, test = read_cifar10(data)
     out.mkdir(parents=True, exist_ok=True)
@@ -325,7 +278,7 @@ def run(data: Path, out: Path, epochs: int) -> dict[str, Any]:
         "seconds": round(sum(line["seconds"] for line in training.log)),
         "threads": torch.get_num_threads(),
         "versions": versions | {"python": platform.python_version()},
-        "commit": _commit(),
+        "commit": commit(),
         "script_sha256": hashlib.sha256(Path(__file__).read_bytes()).hexdigest(),
     }
     model = onnx_model(network, facts).SerializeToString(deterministic=True)
@@ -339,20 +292,18 @@ def run(data: Path, out: Path, epochs: int) -> dict[str, Any]:
     return result
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", type=Path, metavar="DATA_FOLDER")
-    parser.add_argument("--out", type=Path, default=Path("train_embedded"))
-    parser.add_argument("--epochs", type=int, default=EPOCHS)
-    args = parser.parse_args()
+def run(options: Options) -> list[Claim]:
+    """Train the network at its one scale, and write it beside its result.json."""
     torch.set_num_threads(THREADS)
-    try:
-        result = run(args.data, args.out, args.epochs)
-    except (OSError, ValueError) as error:
-        parser.error(str(error))
-    sys.stderr.write(json.dumps(result, indent=1) + "\n")
-    return int(not result["holds"])
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    folder = options.folder("train_embedded")
+    found = train_and_export(options.data_folder(), folder, EPOCHS)
+    accuracy, size = found["test_accuracy"], found["bytes"]
+    return [
+        Claim(
+            f"{found['parameters']} parameters learn CIFAR-10 in {found['epochs']} "
+            "epochs, and their ONNX file says the same",
+            f"at least {100 * ACCURACY:.0f} %, under {BYTES / 1e6:.0f} MB (our own)",
+            f"{100 * accuracy:.2f} %, {size / 1e6:.2f} MB",
+            found["holds"],
+        )
+    ]

@@ -211,6 +211,53 @@ def test_what_is_not_installed_is_said_and_the_rest_is_there(
     assert "report.json" in names
 
 
+@pytest.fixture
+def with_pointwise(model, rng):
+    """The model with kernels of one tap, on one axis and on two."""
+    points = {
+        "skip.weight": rng.standard_normal((3, 2, 1, 1)).astype("float32"),
+        "mix.weight": rng.standard_normal((3, 2, 1)).astype("float32"),
+        "row.weight": rng.standard_normal((3, 2, 3, 1)).astype("float32"),
+    }
+    np.savez("mixed.npz", **model, **points)
+    np.savez("points.npz", **{name: points[name] for name in list(points)[:2]})
+
+
+@pytest.mark.usefixtures("with_pointwise")
+def test_kernels_of_one_tap_are_left_out_if_asked_for(capsys):
+    argv = ["report", "mixed.npz", "--grid", "none"]
+    assert len(document(capsys, *argv)["layers"]) == 5
+    found = document(capsys, *argv, "--skip-pointwise")
+    names = [row["name"] for row in found["layers"]]
+    assert names == ["block.conv1.weight", "block.conv2.weight", "row.weight"]
+    reasons = {row["name"]: row["reason"] for row in found["skipped"]}
+    assert reasons["skip.weight"] == reasons["mix.weight"]
+    assert reasons["skip.weight"] == "has one tap, and --skip-pointwise leaves it out"
+    assert "fewer than 3 axes" in reasons["block.conv1.bias"]
+
+
+@pytest.mark.usefixtures("with_pointwise")
+def test_a_table_may_be_for_a_kernel_that_is_left_out(capsys, here):
+    (here / "layers.toml").write_text('["skip.*"]\nstride = 2\n')
+    argv = ["report", "mixed.npz", "--geometry", "layers.toml", "--skip-pointwise"]
+    assert len(document(capsys, *argv)["layers"]) == 3
+
+
+@pytest.mark.usefixtures("with_pointwise")
+def test_a_file_of_one_tap_kernels_alone_is_refused_without_them(capsys):
+    _, err = said(capsys, "report", "points.npz", "--skip-pointwise", code=2)
+    assert "some kernel must have more than one tap, got 2 with one" in err
+
+
+@pytest.mark.usefixtures("with_pointwise")
+def test_many_files_are_looked_at_again_without_pointwise_kernels(capsys):
+    argv = ["report", "mixed.npz", "model.safetensors", "-o", "out"]
+    rows = document(capsys, *argv)["checkpoints"]
+    assert [row["layers"] for row in rows] == [5, 2]
+    rows = document(capsys, *argv, "--skip-pointwise")["checkpoints"]
+    assert [row["layers"] for row in rows] == [3, 2]
+
+
 def test_the_network_that_comes_with_the_package(capsys, here):
     found = document(capsys, "report")
     kernels = [row for row in found["layers"] if len(row["shape"]) == 4]

@@ -1,6 +1,7 @@
 """Which kernels of a file are asked for, and what geometry does each have?"""
 
 import fnmatch
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -16,6 +17,7 @@ from . import Kernel, Network, read_network
 Table = Mapping[str, Mapping[str, Any]]
 FIELDS = tuple(field.name for field in fields(Geometry))
 NAMED = 20  # arrays that an error lists
+POINTWISE = "has one tap, and --skip-pointwise leaves it out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Options:
         Of the network's input.
     fold : bool
         Whether a BatchNorm after a layer is taken together with it.
+    skip_pointwise : bool
+        Whether kernels with one tap, 1x1 convolutions and matrices, are left out.
     rtol : float
         Relative gap between the bounds of a norm.
     """
@@ -46,6 +50,7 @@ class Options:
     layout: str | None = None
     sizes: tuple[int, ...] | None = None
     fold: bool = False
+    skip_pointwise: bool = False
     rtol: float = 1e-4
 
 
@@ -85,6 +90,9 @@ def select(path: Path, options: Options) -> Selection:
     network = read_network(path, layout=options.layout, sizes=options.sizes)
     kernels, skipped = choose(network, options.keys)
     check_table(options.table, [kernel.name for kernel in kernels])
+    if options.skip_pointwise:
+        kernels, pointwise = leave_out_pointwise(kernels)
+        skipped |= pointwise
     layers, misfits = with_geometry(kernels, options)
     return Selection(network, layers, skipped | misfits)
 
@@ -123,6 +131,19 @@ def choose(network: Network, keys: list[str] | None) -> tuple[list[Kernel], dict
             f"{reasons or 'it is empty'}."
         )
     return chosen, skipped
+
+
+def leave_out_pointwise(kernels: list[Kernel]) -> tuple[list[Kernel], dict[str, str]]:
+    """Return the kernels with more than one tap, and why others are not among them."""
+    wide = [kernel for kernel in kernels if math.prod(kernel.shape[2:]) > 1]
+    if not wide:
+        raise ValueError(
+            "With `--skip-pointwise` some kernel must have more than one tap, got "
+            f"{len(kernels)} with one. Leave the option out."
+        )
+    kept = {kernel.name for kernel in wide}
+    left_out = [kernel.name for kernel in kernels if kernel.name not in kept]
+    return wide, dict.fromkeys(left_out, POINTWISE)
 
 
 def with_geometry(

@@ -17,7 +17,12 @@ WITH_MATRICES = suffixes(lambda format: format.matrices)
 
 
 def add_report(to: argparse.ArgumentParser) -> None:
-    """What a report leaves behind, and who works on several files."""
+    """What a report is on, what it leaves behind, who works on several files."""
+    to.add_argument(
+        "--skip-pointwise",
+        action="store_true",
+        help="leave out kernels with one tap: 1x1 convolutions and matrices",
+    )
     to.add_argument("--csv", action="store_true", help="print CSV instead of a table")
     to.add_argument(
         "-o",
@@ -212,6 +217,7 @@ def options_of(args: argparse.Namespace) -> Options:
         layout=args.layout,
         sizes=args.sizes,
         fold=getattr(args, "fold", False),
+        skip_pointwise=getattr(args, "skip_pointwise", False),
         rtol=args.rtol,
     )
 

@@ -1,8 +1,7 @@
-"""The experiments, on data so small that they take seconds and prove nothing else."""
+"""Training the embedded network, on data so small that it proves nothing else."""
 
 import importlib
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,20 +17,23 @@ EACH = DOWN * RIGHT
 
 @pytest.fixture(scope="module")
 def script():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parents[1] / "experiments")
-        return importlib.import_module("train_embedded")
+    return importlib.import_module("experiments.train_embedded")
+
+
+@pytest.fixture(scope="module")
+def files():
+    return importlib.import_module("experiments.images").FILES
 
 
 @pytest.fixture
-def data(tmp_path, rng, script):
+def data(tmp_path, rng, files):
     """A folder like that of CIFAR-10, its images and its labels."""
     folder = tmp_path / "data"
     folder.mkdir()
     images = rng.integers(256, size=(6 * EACH, 32, 32, 3), dtype=np.uint8)
     labels = rng.integers(10, size=6 * EACH, dtype=np.uint8)
     np.save(folder / "labels.npy", labels)
-    for file, name in enumerate(script.FILES):
+    for file, name in enumerate(files):
         mosaic = Image.new("RGB", (32 * RIGHT, 32 * DOWN))
         for k in range(EACH):
             tile = Image.fromarray(images[file * EACH + k])
@@ -70,9 +72,9 @@ def test_other_labels_are_refused(script, data, labels):
 @pytest.mark.parametrize(
     ("mode", "size"), [("RGBA", (128, 96)), ("RGB", (128, 128)), ("RGB", (384, 33))]
 )
-def test_other_mosaics_are_refused(script, data, mode, size):
+def test_other_mosaics_are_refused(script, files, data, mode, size):
     color = (1, 2, 3, 4)[: len(mode)]
-    Image.new(mode, size, color).save(data[0] / script.FILES[2], lossless=True)
+    Image.new(mode, size, color).save(data[0] / files[2], lossless=True)
     got = f"got {mode} of {size[0]} x {size[1]}"
     with pytest.raises(ValueError, match=rf"data_batch_3\.webp must hold 12 .*, {got}"):
         script.read_cifar10(data[0])
@@ -118,7 +120,7 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(
     script, data, tmp_path, monkeypatch
 ):
     whole, torn = tmp_path / "whole", tmp_path / "torn"
-    script.run(data[0], whole, 2)
+    script.train_and_export(data[0], whole, 2)
     calls, accuracy = iter([True, False]), script.accuracy
 
     def interrupted(*args):
@@ -129,20 +131,20 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(
     with monkeypatch.context() as patch:
         patch.setattr(script, "accuracy", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            script.run(data[0], torn, 2)
+            script.train_and_export(data[0], torn, 2)
     assert [line["epoch"] for line in log(torn)] == [1]
     torch.manual_seed(99)  # what another program may have done to the state
-    script.run(data[0], torn, 2)
+    script.train_and_export(data[0], torn, 2)
     torch.testing.assert_close(weights(torn), weights(whole), rtol=0, atol=0)
     assert log(torn) == log(whole)
     assert [line["epoch"] for line in log(torn)] == [1, 2]
     with pytest.raises(ValueError, match=r"training\.pt' must be of the training"):
-        script.run(data[0], torn, 3)
+        script.train_and_export(data[0], torn, 3)
 
 
 def test_the_result_says_what_was_made(script, data, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "ACCURACY", 0.0)
-    result = script.run(data[0], tmp_path / "out", 1)
+    result = script.train_and_export(data[0], tmp_path / "out", 1)
     assert result == json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["holds"]
     assert result["images"] == [5 * EACH, EACH]
@@ -154,7 +156,7 @@ def test_the_result_says_what_was_made(script, data, tmp_path, monkeypatch):
     props = {prop.key: prop.value for prop in model.metadata_props}
     assert props["test_accuracy"] == str(result["test_accuracy"])
     monkeypatch.setattr(script, "ACCURACY", 1.1)
-    assert not script.run(data[0], tmp_path / "out", 1)["holds"]
+    assert not script.train_and_export(data[0], tmp_path / "out", 1)["holds"]
 
 
 def test_the_file_agrees_with_the_network(script, rng, tmp_path):
@@ -181,27 +183,19 @@ def test_the_file_agrees_with_the_network(script, rng, tmp_path):
 
 
 @pytest.mark.parametrize("holds", [True, False])
-def test_the_exit_code_is_the_verdict(script, monkeypatch, tmp_path, holds):
+def test_the_exit_code_is_the_verdict(script, monkeypatch, tmp_path, capsys, holds):
+    from experiments.__main__ import main
+
     given = []
 
-    def run(*args):
+    def train_and_export(*args):
         given.extend(args)
-        return {"holds": holds}
+        facts = {"parameters": 3, "epochs": 2, "test_accuracy": 0.5, "bytes": 10}
+        return facts | {"holds": holds}
 
-    monkeypatch.setattr(script, "run", run)
+    monkeypatch.setattr(script, "train_and_export", train_and_export)
     monkeypatch.setattr(torch, "set_num_threads", given.append)
-    line = f"train {tmp_path} --out {tmp_path / 'out'} --epochs 3"
-    monkeypatch.setattr("sys.argv", line.split())
-    assert script.main() == (not holds)
-    assert given == [2, tmp_path, tmp_path / "out", 3]
-
-
-def test_what_is_wrong_is_said_without_a_traceback(
-    script, monkeypatch, tmp_path, capsys
-):
-    monkeypatch.setattr(torch, "set_num_threads", int)
-    monkeypatch.setattr("sys.argv", ["train", str(tmp_path)])
-    with pytest.raises(SystemExit) as end:
-        script.main()
-    assert end.value.code == 2
-    assert "labels.npy" in capsys.readouterr().err
+    line = f"train_embedded --data {tmp_path} --out {tmp_path / 'out'}"
+    assert main(line.split()) == (not holds)
+    assert given == [2, tmp_path, tmp_path / "out" / "train_embedded", 20]
+    assert "50.00 %" in capsys.readouterr().out

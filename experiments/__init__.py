@@ -1,0 +1,1 @@
+"""Does what the paper says hold? One file per claim, each run by one command."""

@@ -1,0 +1,159 @@
+"""Claims and their verdicts, and intervals for what is measured with several seeds."""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from .talk import table
+
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One statement of the paper, what it published, what was found, and the verdict.
+
+    Attributes
+    ----------
+    statement : str
+    published, found : str
+        The paper's number and ours, as a table shows them.
+    holds : bool or None
+        None if this scale can't show it either way.
+    note : str
+        What the scale can't show, or how it differs from the paper's setting.
+    """
+
+    statement: str
+    published: str
+    found: str
+    holds: bool | None
+    note: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The claim as `json` writes it."""
+        return asdict(self)
+
+
+def exit_code(claims: Sequence[Claim]) -> int:
+    """0 if every claim that could be tried holds, 1 if one does not, 2 if none could.
+
+    A claim that is None could not be tried at this scale.
+    """
+    tried = [claim.holds for claim in claims if claim.holds is not None]
+    return int(not all(tried)) if tried else 2
+
+
+def verdicts(claims: Sequence[Claim]) -> str:
+    """The claims as a table: what is said, published, found, and whether it holds."""
+    words = {True: "holds", False: "does not hold", None: "can't be shown here"}
+    rows = [[c.statement, c.published, c.found, words[c.holds]] for c in claims]
+    notes = [f"{c.statement}: {c.note}" for c in claims if c.note]
+    return "\n".join([table(["claim", "paper", "here", "verdict"], rows), "", *notes])
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over seeds with its 95 % interval; with one seed there is no interval."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    count: int
+
+    def text(self, unit: str = "", digits: int = 2) -> str:
+        """Return the mean, the interval and the number of seeds, as a table shows them.
+
+        With `unit` "%", all numbers are multiplied by a hundred.
+        """
+        factor = 100 if unit == "%" else 1
+        shown = [
+            "-" if x is None else f"{factor * x:.{digits}f}"
+            for x in (self.mean, self.low, self.high)
+        ]
+        number = f"{shown[0]} {unit}".rstrip()
+        if self.low is None:
+            return f"{number} (1 seed)"
+        return f"{number} [{shown[1]}, {shown[2]}] ({self.count} seeds)"
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """The mean of independent values and its 95 % interval, by Student's t."""
+    count, mean = len(values), statistics.fmean(values)
+    if count < 2:
+        return Interval(mean, None, None, count)
+    half = student(count - 1) * statistics.stdev(values) / math.sqrt(count)
+    return Interval(mean, mean - half, mean + half, count)
+
+
+def difference(arms: Mapping[str, Sequence[float]], a: str, b: str) -> Interval:
+    """The mean of arm `a` less that of arm `b`, and its 95 % interval.
+
+    The spread over seeds is taken to be the same in every arm, so that all arms tell
+    of it: an arm with two seeds has no spread of its own worth the name.
+    """
+    freedom = sum(len(values) - 1 for values in arms.values())
+    mean = statistics.fmean(arms[a]) - statistics.fmean(arms[b])
+    count = min(len(arms[a]), len(arms[b]))
+    if not freedom:
+        return Interval(mean, None, None, count)
+    squares = sum(
+        (x - statistics.fmean(values)) ** 2 for values in arms.values() for x in values
+    )
+    half = student(freedom) * math.sqrt(
+        squares / freedom * (1 / len(arms[a]) + 1 / len(arms[b]))
+    )
+    return Interval(mean, mean - half, mean + half, count)
+
+
+def is_below_zero(found: Interval) -> bool | None:
+    """Whether a difference is negative; None if its interval does not tell."""
+    if found.low is None or found.high is None or found.low <= 0 <= found.high:
+        return None
+    return found.mean < 0
+
+
+def is_near_zero(found: Interval) -> bool | None:
+    """Whether a difference is no larger than what seeds alone do; None with one seed.
+
+    That is half the width of its interval, which then includes zero.
+    """
+    if found.low is None or found.high is None:
+        return None
+    return found.low <= 0 <= found.high
+
+
+def student(freedom: int) -> float:
+    """The 97.5 % point of Student's t, by the expansion of Cornish and Fisher.
+
+    Of two degrees of freedom and of one, from a table: the expansion is off there.
+    """
+    if freedom < 3:
+        return (12.706, 4.303)[freedom - 1]
+    z = statistics.NormalDist().inv_cdf(0.975)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / freedom**k for k, term in enumerate(terms, start=1))
+
+
+def bootstrap(
+    values: Sequence[float],
+    statistic: Callable[[np.ndarray], np.ndarray],
+    seed: int = 0,
+) -> Interval:
+    """A statistic of the values and its 95 % percentile interval over resamples.
+
+    `statistic` reduces the last axis of an array: every row is a resample.
+    """
+    data, rng = np.asarray(values, float), np.random.default_rng(seed)
+    drawn = rng.integers(len(data), size=(RESAMPLES, len(data)))
+    low, high = np.quantile(statistic(data[drawn]), [0.025, 0.975])
+    return Interval(float(statistic(data)), float(low), float(high), len(data))

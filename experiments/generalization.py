@@ -1,0 +1,189 @@
+"""Introduction: is what a network gets wrong bounded by the norms of its layers?
+
+The paper's motive: "the generalization error for a network is bounded by the Lipschitz
+constant of the network, which in turn can be bounded by the product of the operator
+norms". The bound of Bartlett, Foster and Telgarsky is computed from certified norms,
+from the (2,1) norms of the layers' matrices, and from margins on the training images,
+for every network that `cifar10` has trained and left in OUT/cifar10/runs.
+
+Claims. (1) It orders the networks as their test errors do, and (2) as the differences
+of their test and training errors do: Kendall's rank correlation is positive, and larger
+than in all but 5 % of random orders. As the bound is far above 1 for every network, its
+order is all that it can tell.
+
+A network's number is log10 of |X| R / (g n), with g the median margin: what the theorem
+adds to the share of smaller margins, up to logarithms and constants.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import cifar10
+from .claims import Claim
+from .figure import new_figure, save
+from .margin_bound import complexity, margins, steps_of
+from .options import Options
+from .record import RESULT, Record
+from .runs import SETTINGS, network_file, prepared_file, read_prepared
+from .training import load_network
+from .units import run_units
+
+NAME, SEED = "generalization", 0
+ORDERS, LEVEL = 10_000, 0.05  # random orders, and how few may do as well
+LEAST = 5  # networks that an order can be told of
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A network that `cifar10` has trained, and its test error there."""
+
+    network: Path
+    images: Path
+    error: float
+
+
+def run(options: Options) -> list[Claim]:
+    """Compute every network's bound, and see whether it tells their order."""
+    source = options.folder("cifar10") / RESULT
+    if not source.exists():
+        raise FileNotFoundError(
+            f"{str(source)!r} must hold the results of `cifar10`, and is not there. "
+            "Run that experiment first, with the same --out."
+        )
+    trainings = json.loads(source.read_text(encoding="utf-8"))
+    settings = {"scale": options.scale, "seed": SEED, "of": trainings["started"]}
+    record = Record(options.folder(NAME), settings)
+    run_units(options, record, trained(options, trainings["results"]), measure)
+    claims = claims_on(record.results)
+    _draw(record.results, options)
+    return record.conclude(claims, summary(record.results))
+
+
+def trained(options: Options, results: dict[str, Any]) -> dict[str, Trained]:
+    """The networks whose training is done and did not diverge."""
+    folder, setting = options.folder("cifar10"), SETTINGS[options.scale]
+    images = prepared_file(options, setting.side, setting.images)
+    return {
+        name: Trained(network_file(folder, name), images, result["error"])
+        for name, result in results.items()
+        if not result["diverged"]
+    }
+
+
+def measure(one: Trained) -> dict[str, Any]:
+    """All that the bound is made of, for one network."""
+    images, _ = read_prepared(one.images)
+    network = load_network(one.network)
+    steps = steps_of(network, images.pixels[:1])
+    found = margins(network, images).double()
+    margin, count = float(found.median()), len(images.labels)
+    size = float(images.pixels.double().norm())
+    r = complexity(steps)
+    bound = None
+    if margin > 0:
+        bound = r + math.log10(size / (margin * count))
+    training_error = float((found <= 0).double().mean())
+    return {
+        "test_error": one.error,
+        "training_error": training_error,
+        "median_margin": margin,
+        "log10_product": math.fsum(math.log10(step.norm) for step in steps),
+        "log10_r": r,
+        "log10_bound": bound,
+        "norms": [step.norm for step in steps],
+        "distances": [step.distance for step in steps],
+    }
+
+
+def claims_on(results: dict[str, Any]) -> list[Claim]:
+    """The verdicts on all networks that have a positive median margin."""
+    known = [x for x in results.values() if x["log10_bound"] is not None]
+    bounds = [x["log10_bound"] for x in known]
+    errors = [x["test_error"] for x in known]
+    gaps = [x["test_error"] - x["training_error"] for x in known]
+    note = f"of {len(results)} networks {len(known)} have a positive median margin"
+    if bounds:
+        note += f"; their bounds are 10^{min(bounds):.1f} to 10^{max(bounds):.1f}"
+    return [
+        _claim(
+            "the bound orders networks as their test errors do", bounds, errors, note
+        ),
+        _claim("and as test less training error does", bounds, gaps, ""),
+    ]
+
+
+def _claim(statement: str, bounds: list[float], truth: list[float], note: str) -> Claim:
+    if len(bounds) < LEAST:
+        found = f"{len(bounds)} networks"
+        return Claim(statement, "not stated", found, None, f"{LEAST} tell an order")
+    tau = kendall(bounds, truth)
+    share = share_as_high(bounds, truth)
+    found = f"Kendall's tau {tau:+.2f}, as high in {share:.1%} of random orders"
+    return Claim(statement, "motive", found, tau > 0 and share <= LEVEL, note)
+
+
+def kendall(x: Sequence[float], y: Sequence[float]) -> float:
+    """Kendall's tau: concordant less discordant pairs, over all pairs."""
+    return float(np.mean((_signs(x) * _signs(y))[~np.eye(len(x), dtype=bool)]))
+
+
+def share_as_high(x: Sequence[float], y: Sequence[float]) -> float:
+    """The share of random orders of `y` whose tau is at least the one that was found.
+
+    The order that was found counts as one of them, so that the share is never zero.
+    """
+    rng, a, b = np.random.default_rng(SEED), _signs(x), _signs(y)
+    orders = (rng.permutation(len(x)) for _ in range(ORDERS))
+    high = sum(np.vdot(a, b[np.ix_(i, i)]) >= np.vdot(a, b) for i in orders)
+    return (1 + int(high)) / (ORDERS + 1)
+
+
+def _signs(values: Sequence[float]) -> np.ndarray:
+    """Which of each two values is larger, as 1 or -1; 0 if they are equal."""
+    column = np.asarray(values, float)[:, None]
+    return np.sign(column - column.T)
+
+
+def summary(results: dict[str, Any]) -> dict[str, Any]:
+    """By arm of `cifar10`: mean test error, and mean of the logarithms of the bound."""
+    arms: dict[str, list[dict[str, Any]]] = {}
+    for name, result in results.items():
+        arms.setdefault(_arm(name), []).append(result)
+    return {
+        arm: {
+            key: statistics.fmean(x[key] for x in found if x[key] is not None)
+            for key in ("test_error", "training_error", "log10_product", "log10_r")
+        }
+        for arm, found in arms.items()
+    }
+
+
+def _arm(name: str) -> str:
+    return name.rpartition(", seed ")[0]
+
+
+def _draw(results: dict[str, Any], options: Options) -> None:
+    figure, (errors, gaps) = new_figure(columns=2)
+    colors = cifar10.COLORS | cifar10.MORE_COLORS
+    for arm in dict.fromkeys(map(_arm, results)):
+        known = [
+            x
+            for name, x in results.items()
+            if _arm(name) == arm and x["log10_bound"] is not None
+        ]
+        x = [one["log10_bound"] for one in known]
+        style = {"color": colors.get(arm, "black"), "label": arm}
+        errors.plot(x, [one["test_error"] for one in known], "o", **style)
+        gap = [one["test_error"] - one["training_error"] for one in known]
+        gaps.plot(x, gap, "o", **style)
+    for ax, y in ((errors, "test error"), (gaps, "test error - training error")):
+        ax.set(xlabel="log10 of |X| R / (median margin * n)", ylabel=y)
+    errors.legend(frameon=False, fontsize="small", title="clipped at")
+    save(figure, options.folder(NAME), NAME)

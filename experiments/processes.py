@@ -1,0 +1,38 @@
+"""Which of the processes of a torchrun is this, and where does it train?"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+@contextmanager
+def joined(device: str) -> Iterator[None]:
+    """Join the other processes, if torchrun started this one."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield
+        return
+    import torch.distributed as dist
+
+    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def is_first() -> bool:
+    """Whether this process writes the results; without torchrun it does."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def device_of(name: str) -> "torch.device":
+    """The device to train on: with "cuda" under torchrun, each process has its own."""
+    import torch
+
+    if name == "cuda" and "LOCAL_RANK" in os.environ:
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    return torch.device(name)

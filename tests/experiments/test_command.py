@@ -1,0 +1,36 @@
+"""The command: what it lists, refuses, and returns."""
+
+import importlib
+
+import pytest
+
+from experiments.__main__ import EXPERIMENTS, main
+
+
+def test_every_experiment_states_its_claim():
+    for name in EXPERIMENTS:
+        module = importlib.import_module(f"experiments.{name}")
+        assert "Claim" in module.__doc__, name
+        assert callable(module.run)
+
+
+def test_the_list_names_all(capsys):
+    assert main(["--list"]) == 0
+    out = capsys.readouterr().out
+    assert [line.split()[0] for line in out.splitlines()] == list(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("line", ["", "theorem --all", "nothing", "sweep --scale big"])
+def test_other_lines_are_refused(line, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(line.split())
+    assert end.value.code == 2
+    assert "usage: python -m experiments" in capsys.readouterr().err
+
+
+def test_what_is_wrong_is_said_without_a_traceback(tmp_path, capsys):
+    assert main(["cifar10", "--out", str(tmp_path)]) == 2
+    assert "name its folder with --data FOLDER" in capsys.readouterr().err
+    missing = ["cifar10", "--out", str(tmp_path), "--data", str(tmp_path)]
+    assert main(missing) == 2
+    assert "must hold CIFAR-10" in capsys.readouterr().err

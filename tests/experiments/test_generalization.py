@@ -1,0 +1,77 @@
+"""Which networks are measured, and whether an order is recognized."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from experiments import generalization
+from experiments.network import made
+from experiments.options import Options
+from experiments.runs import SETTINGS, Setting, network_file
+
+SEEDS = range(5)
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch, rng):
+    """What `cifar10` leaves behind: tiny networks, one of which has diverged."""
+    recipe = replace(SETTINGS["small"].recipe, widths=(2, 3), blocks=1)
+    setting = Setting(side=8, images=12, recipe=recipe)
+    monkeypatch.setattr(generalization, "SETTINGS", {"small": setting})
+    pixels = torch.from_numpy(rng.standard_normal((12, 3, 8, 8)).astype("float32"))
+    labels = torch.from_numpy(rng.integers(10, size=12))
+    images = tmp_path / "images" / "cifar10_8x8_12.pt"
+    images.parent.mkdir()
+    torch.save([[pixels, labels], [pixels, labels]], images)
+    results = {"1.0, seed 0": {"error": 0.9, "diverged": True}}
+    for seed in SEEDS:
+        name = f"none, seed {seed}"
+        file = network_file(tmp_path / "cifar10", name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        network = made(recipe.widths, recipe.blocks, True, seed)
+        state = {"recipe": asdict(recipe), "log": [], "network": network.state_dict()}
+        torch.save(state, file)
+        results[name] = {"error": 0.1 * seed, "diverged": False}
+    document = {"started": "then", "results": results}
+    (tmp_path / "cifar10" / "result.json").write_text(json.dumps(document))
+    return Options(out=tmp_path)
+
+
+def test_every_network_that_was_trained_is_measured(trained, tmp_path):
+    claims = generalization.run(trained)
+    folder = tmp_path / "generalization"
+    results = json.loads((folder / "result.json").read_text())["results"]
+    assert [*results] == [f"none, seed {seed}" for seed in SEEDS]
+    assert [found["test_error"] for found in results.values()] == [
+        0.1 * seed for seed in SEEDS
+    ]
+    for found in results.values():
+        assert found["log10_r"] > found["log10_product"]
+        assert (found["log10_bound"] is None) == (found["median_margin"] <= 0)
+    assert all(claim.holds is None for claim in claims)  # most margins are negative
+    assert (folder / "generalization.png").exists()
+
+
+def test_without_trained_networks_it_says_what_to_do(tmp_path):
+    with pytest.raises(FileNotFoundError, match="Run that experiment first"):
+        generalization.run(Options(out=tmp_path))
+
+
+def measured(bound, error):
+    return {"log10_bound": bound, "test_error": error, "training_error": 0.0}
+
+
+@pytest.mark.parametrize(("sign", "holds"), [(1, True), (-1, False)])
+def test_an_order_is_recognized(sign, holds):
+    results = {str(i): measured(sign * i, 0.01 * i) for i in range(6)}
+    claims = generalization.claims_on(results)
+    assert [claim.holds for claim in claims] == [holds, holds]
+
+
+def test_kendall_s_tau_by_hand():
+    assert generalization.kendall([1, 2, 3, 4], [1, 2, 4, 3]) == pytest.approx(4 / 6)
+    # Of the 24 orders of four, one has all pairs right, three more have all but one.
+    share = generalization.share_as_high([1, 2, 3, 4], [1, 2, 4, 3])
+    assert share == pytest.approx(4 / 24, abs=0.02)

@@ -1,0 +1,123 @@
+"""Results, units and claims: what is kept, in which order, and what the verdict is."""
+
+import json
+
+import numpy as np
+import pytest
+from optional import needed
+
+from experiments.claims import (
+    Claim,
+    bootstrap,
+    difference,
+    exit_code,
+    interval,
+    is_below_zero,
+    is_near_zero,
+    student,
+    verdicts,
+)
+from experiments.options import Options
+from experiments.record import Record
+from experiments.talk import duration
+from experiments.units import run_units
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    asked = []
+
+    def work(unit):
+        asked.append(unit)
+        if unit == 3:
+            raise KeyboardInterrupt
+        return unit**2
+
+    options, units = Options(out=tmp_path), {"a": 1, "b": 2, "c": 3}
+    with pytest.raises(KeyboardInterrupt):
+        run_units(options, Record(tmp_path / "x", {"seed": 0}), units, work)
+    record = Record(tmp_path / "x", {"seed": 0})
+    assert record.results == {"a": 1, "b": 4}
+    run_units(options, record, units, lambda unit: -unit)
+    assert asked == [1, 2, 3]
+    record.conclude([Claim("it holds", "1", "2", True, "a note")], {"best": 1}, "| t |")
+    document = json.loads((tmp_path / "x" / "result.json").read_text())
+    assert document["results"] == {"a": 1, "b": 4, "c": -3}
+    assert document["claims"][0]["holds"] is True
+    assert {"settings", "versions", "machine", "commit", "started"} <= document.keys()
+    text = (tmp_path / "x" / "summary.md").read_text()
+    assert "it holds: a note" in text
+    assert text.endswith("| t |\n")
+
+
+def test_other_settings_are_refused(tmp_path):
+    Record(tmp_path, {"seed": 0, "rate": (1, 2)}).keep("a", 1)
+    assert Record(tmp_path, {"seed": 0, "rate": (1, 2)}).results == {"a": 1}
+    with pytest.raises(ValueError, match=r"these differ: rate, scale\. Name another"):
+        Record(tmp_path, {"seed": 0, "scale": "paper"})
+    (tmp_path / "result.json").write_text("[]")
+    with pytest.raises(ValueError, match="must hold the results of an experiment"):
+        Record(tmp_path, {})
+
+
+def test_units_run_in_other_processes(tmp_path):
+    needed("torch")
+    record = Record(tmp_path, {})
+    units = {"four": 4, "minus": -4, "nine": 9}
+    with pytest.raises(OSError, match=r"did not:\nminus: ValueError: .*"):
+        run_units(Options(jobs=2), record, units, root)
+    assert record.results == {"four": 2, "nine": 3}
+
+
+def root(number):
+    from math import isqrt
+
+    return isqrt(number)
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [([True, None], 0), ([True, False], 1), ([None], 2), ([], 2), ([False], 1)],
+)
+def test_the_exit_code_is_the_verdict(found, code):
+    assert exit_code([Claim("x", "1", "2", holds) for holds in found]) == code
+
+
+def test_a_verdict_is_a_line_of_a_table():
+    lines = verdicts([Claim("a", "1", "2", None), Claim("bb", "1", "2", False)])
+    assert "| a     | 1     | 2    | can't be shown here |" in lines
+    assert "| bb    | 1     | 2    | does not hold       |" in lines
+
+
+def test_intervals_are_those_of_scipy(rng):
+    stats = needed("scipy.stats")
+    for freedom in (1, 2, 3, 4, 7, 30):
+        want = stats.t.ppf(0.975, freedom)
+        assert student(freedom) == pytest.approx(want, rel=2e-3)
+    values = rng.standard_normal(6).tolist()
+    want = stats.t.interval(0.95, 5, np.mean(values), stats.sem(values))
+    found = interval(values)
+    assert (found.low, found.high) == pytest.approx(want, rel=2e-3)
+    arms = {"a": values, "b": (rng.standard_normal(4) + 3).tolist()}
+    want = stats.ttest_ind(arms["a"], arms["b"]).confidence_interval(0.95)
+    found = difference(arms, "a", "b")  # with two arms, the pooled t-test
+    assert (found.low, found.high) == pytest.approx((want.low, want.high), rel=2e-3)
+    assert is_below_zero(found) is True
+    assert is_below_zero(difference(arms, "b", "a")) is False
+    assert is_below_zero(interval([-1.0, 1.0])) is None
+    assert is_below_zero(interval([-1.0])) is None
+    few = (found, interval([-1.0, 1.0]), interval([0.0]))
+    assert [is_near_zero(x) for x in few] == [False, True, None]
+
+
+def test_intervals_are_shown_with_their_seeds():
+    assert interval([0.05]).text("%") == "5.00 % (1 seed)"
+    assert interval([1.0, 1.0]).text() == "1.00 [1.00, 1.00] (2 seeds)"
+
+
+def test_resampled_means_spread_like_means(rng):
+    found = bootstrap(rng.standard_normal(400), lambda x: x.mean(-1))
+    assert found.high - found.low == pytest.approx(2 * 1.96 / 20, rel=0.1)
+
+
+def test_durations():
+    assert [duration(x) for x in (8.4, 200, 7500)] == ["8 s", "3 min 20 s", "2 h 5 min"]

@@ -1,0 +1,140 @@
+"""The experiments that train, from end to end, on noise."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from optional import needed
+
+torch = needed("torch")
+needed("matplotlib")
+
+from experiments import cifar10, reshaped, runs, signals, stacks, sweep  # noqa: E402
+from experiments.images import Images  # noqa: E402
+from experiments.options import Options  # noqa: E402
+
+
+@pytest.fixture
+def options(tmp_path, monkeypatch, tiny_recipe):
+    """Options under which every training takes a moment."""
+    rng = torch.Generator().manual_seed(0)
+
+    def images(count):
+        pixels = torch.randint(256, (count, 3, 32, 32), generator=rng)
+        return Images(pixels.byte(), torch.arange(count) % 10)
+
+    monkeypatch.setattr(runs, "read_cifar10", lambda _: (images(40), images(20)))
+    recipe = replace(tiny_recipe, widths=(8, 8), clipping=None, epochs=4)
+    tiny = runs.Setting(8, 40, recipe)
+    for module in (runs, cifar10, sweep, reshaped, signals):
+        monkeypatch.setattr(module, "SETTINGS", {"small": tiny, "paper": tiny})
+    return Options(data=tmp_path, out=tmp_path / "out")
+
+
+def read(options, name):
+    folder = options.folder(name)
+    assert {f"{name}.png", f"{name}.svg", "summary.md"} <= {
+        path.name for path in folder.iterdir()
+    }
+    return json.loads((folder / "result.json").read_text())
+
+
+def test_cifar10(options, monkeypatch):
+    monkeypatch.setattr(cifar10, "SEEDS", {"main": 2, "others": 1})
+    claims = cifar10.run(options)
+    document = read(options, "cifar10")
+    assert len(document["results"]) == 10 + 5
+    assert [claim["statement"] for claim in document["claims"]] == [
+        claim.statement for claim in claims
+    ]
+    clips = {
+        name: recipe["clipping"]
+        for name, recipe in document["settings"]["recipes"].items()
+    }
+    assert clips["none, seed 1"] is None
+    assert clips["0.5, seed 0"] == {"max_norm": 0.5, "every": 1, "kind": "paper"}
+    assert clips["1.0, own stride, seed 0"]["kind"] == "layer"
+    assert clips["1.0, every 100, seed 1"]["every"] == 100
+    errors = [document["results"][f"none, seed {seed}"]["error"] for seed in (0, 1)]
+    assert f"{50 * sum(errors):.2f} %" in document["summary"]["none"]["error"]
+    assert len(list((options.folder("cifar10") / "runs").glob("*.pt"))) == 15
+    # Where nothing trains, nothing is trained: the same command again gives the same.
+    monkeypatch.setattr(runs, "train", None)
+    assert cifar10.run(options) == claims
+
+
+def test_reshaped(options, monkeypatch):
+    monkeypatch.setattr(reshaped, "RESHAPED", (0.1, 0.5))
+    claims = reshaped.run(options)
+    document = read(options, "reshaped")
+    assert len(document["results"]) == 1 + 4 + 4
+    assert set(document["results"]["time"]["median"]) == {"none", "reshaped", "exact"}
+    assert claims[0].holds is None  # there are no results of cifar10
+    assert claims[0].note == "run `cifar10` into the same --out first"
+
+
+def test_sweep(options, monkeypatch):
+    monkeypatch.setattr(sweep, "RATES", {False: (0.01, 1e30), True: (0.01, 0.1)})
+    monkeypatch.setattr(sweep, "BATCHES", (32,))
+    monkeypatch.setattr(sweep, "DECAYS", (1,))
+    monkeypatch.setattr(sweep, "IMAGES", {"small": 40})
+    monkeypatch.setattr(sweep, "EPOCHS", {"small": 1})
+    claims = sweep.run(options)
+    document = read(options, "sweep")
+    assert len(document["results"]) == 20
+    assert len(claims) == 5
+    name = sweep.run_name(False, None, 1e30, 32, 1)
+    assert document["results"][name]["diverged"]
+
+
+def test_all_300_are_those_of_the_paper():
+    recipes = sweep.recipes_of("paper")
+    assert len(recipes) == 300
+    one = recipes[sweep.run_name(True, 1.5, 0.3, 64, 3)]
+    assert (one.batch_norm, one.rate, one.batch, one.epochs) == (True, 0.3, 64, 100)
+    assert (one.clipping.max_norm, one.clipping.every) == (1.5, 100)
+    # After 100 epochs the rate has decayed 33 times, after the third, the sixth, ...
+    assert (len(one.milestones), one.milestones[:2], one.factor) == (
+        33,
+        (0.03, 0.06),
+        0.95,
+    )
+
+
+def test_signals(options, monkeypatch):
+    small = {"depth": 3, "channels": 4, "grid": 6, "images": 2, "seeds": 2}
+    for module in (signals, stacks):
+        monkeypatch.setattr(module, "STACK", small)
+    monkeypatch.setattr(signals, "STEPS", {"small": 1})
+    claims = signals.run(options)
+    document = read(options, "signals")
+    assert len(document["results"]) == 14 + 12
+    assert claims[0].holds
+    assert claims[1].holds
+    orthogonal = document["results"]["orthogonal, seed 0"]
+    assert orthogonal["smallest"] == pytest.approx(1, abs=1e-5)
+    clipped = document["results"]["2 x normal, clipped, seed 1"]
+    assert clipped["largest"] <= 1 + 1e-5
+
+
+def test_gradients_go_through_a_stack_as_its_matrices_say(monkeypatch):
+    import convspectra as cs
+
+    small = {"depth": 2, "channels": 2, "grid": 4, "images": 1, "seeds": 1}
+    monkeypatch.setattr(stacks, "STACK", small)
+    drawn = []
+    real = torch.randn_like
+    monkeypatch.setattr(
+        torch, "randn_like", lambda x: drawn.append(real(x)) or drawn[-1]
+    )
+    found = stacks.look(stacks.Stack("normal", False, 0))["linear"]
+    torch.manual_seed(0)
+    torch.randn(1, 2, 4, 4)
+    first, second = (stacks.first_kernel("normal", 2, 2) for _ in range(2))
+    geometry = cs.Geometry((4, 4))
+    g = drawn[0].numpy().ravel()
+    want = [(g**2).sum() ** 0.5]
+    for kernel in (second, first):
+        g = cs.dense_matrix(kernel.numpy(), geometry).T @ g
+        want.append((g**2).sum() ** 0.5)
+    assert found == pytest.approx(want, rel=1e-5)
