@@ -1,17 +1,17 @@
-"""An image extended by what an axis reads beyond its ends, and the adjoint of that."""
+"""What an axis reads beyond its ends: an image extended by margins, and the adjoint."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .._arrays.array import Array, asarray_like, namespace
+from .._arrays.array import Array, asarray_like, namespace, zeros_for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Margin:
-    """Sites before or after a run of columns, which repeat some of the columns."""
+    """Sites beside a run of columns, which repeat some columns near an end."""
 
-    columns: slice  # those that are repeated
+    columns: slice  # that are repeated
     repeats: Array  # (sites, columns), zeros and ones
 
     @property
@@ -21,60 +21,66 @@ class Margin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extension:
-    """The sites that an axis reads: a run of its columns between two margins.
+    """The sites that an axis reads: some of its columns in a row, between two margins.
 
-    One matrix of zeros and ones would not fit into memory for long axes.
+    As one matrix of zeros and ones this would not fit into memory for long axes.
     """
 
-    count: int  # columns of the axis
+    count: int  # of columns
     run: slice  # the columns that are read as they stand
     before: Margin
     after: Margin
 
     @property
     def sites(self) -> int:
-        """How many sites are read."""
+        """How many are read."""
         return self.before.sites + self.run.stop - self.run.start + self.after.sites
 
     def apply(self, x: Array, axis: int) -> Array:
         """Extend an image along one axis."""
-        margins = (self.before, self.after)
+        inside = _part(x, axis, self.run)
+        if self.before.sites == self.after.sites == 0:
+            return inside
         first, last = (
-            _along(side.repeats, _part(x, axis, side.columns), axis) for side in margins
+            _along(side.repeats, _part(x, axis, side.columns), axis)
+            if side.columns.stop > side.columns.start
+            else _zeros(x, axis, side.sites)
+            for side in (self.before, self.after)
         )
-        return namespace(x).concat([first, _part(x, axis, self.run), last], axis=axis)
+        return namespace(x).concat([first, inside, last], axis=axis)
 
     def apply_adjoint(self, y: Array, axis: int) -> Array:
-        """Add the value at each site to the column that it repeats."""
+        """Add what is at each site to the column that it repeats."""
         xp, stop = namespace(y), self.sites - self.after.sites
         inside = slice(self.before.sites, stop)
-        x = self._padded(_part(y, axis, inside), axis, self.run)
+        found = self._placed(_part(y, axis, inside), axis, self.run)
         sides = (
             (self.before, slice(0, self.before.sites)),
             (self.after, slice(stop, self.sites)),
         )
         for side, sites in sides:
             if side.columns.stop > side.columns.start:
-                adjoint = xp.matrix_transpose(side.repeats)
-                part = _along(adjoint, _part(y, axis, sites), axis)
-                x = x + self._padded(part, axis, side.columns)
-        return x
+                turned = xp.matrix_transpose(side.repeats)
+                part = _along(turned, _part(y, axis, sites), axis)
+                found = found + self._placed(part, axis, side.columns)
+        return found
 
-    def _padded(self, part: Array, axis: int, columns: slice) -> Array:
-        """A part of an image with zeros around it, so that it is at these columns."""
-        shape, zeros = list(part.shape), []
-        for shape[axis] in (columns.start, self.count - columns.stop):
-            zeros.append(asarray_like(part, np.zeros(shape)))
-        return namespace(part).concat([zeros[0], part, zeros[1]], axis=axis)
+    def _placed(self, part: Array, axis: int, columns: slice) -> Array:
+        """A part of an image at these columns, zeros elsewhere."""
+        if columns.stop - columns.start == self.count:
+            return part
+        first = _zeros(part, axis, columns.start)
+        last = _zeros(part, axis, self.count - columns.stop)
+        return namespace(part).concat([first, part, last], axis=axis)
 
 
 def extension_of(read: np.ndarray, count: int, weight: Array) -> Extension:
-    """The extension whose sites read these of `count` columns, a zero for -1.
+    """The extension that reads these of `count` columns in turn, nothing at -1.
 
     Its matrices are in the library of `weight`.
     """
     breaks = np.concatenate([[True], np.diff(read) != 1]) | (read == 0)
-    starts = np.flatnonzero(breaks)  # of runs of neighboring columns
+    starts = np.flatnonzero(breaks)  # of runs of neighbors
     lengths = np.diff(starts, append=len(read)) * (read[starts] >= 0)
     longest = int(np.argmax(lengths))
     first, length = int(starts[longest]), int(lengths[longest])
@@ -94,6 +100,12 @@ def _margin(read: np.ndarray, weight: Array) -> Margin:
         columns=slice(low, high),
         repeats=asarray_like(weight, read[:, None] == np.arange(low, high)),
     )
+
+
+def _zeros(x: Array, axis: int, count: int) -> Array:
+    """An image like `x`, but with so many sites on one axis, and zeros there."""
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    return zeros_for(x, shape)
 
 
 def _part(x: Array, axis: int, columns: slice) -> Array:
