@@ -1,4 +1,4 @@
-"""What an axis reads beyond its ends: an image extended by margins, and the adjoint."""
+"""An image extended by what an axis reads beyond its ends, and the adjoint of that."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,9 @@ from .._arrays.array import Array, asarray_like, namespace, zeros_for
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Margin:
-    """Sites beside a run of columns, which repeat some columns near an end."""
+    """Sites before or after a run of columns, which repeat some of the columns."""
 
-    columns: slice  # that are repeated
+    columns: slice  # those that are repeated
     repeats: Array  # (sites, columns), zeros and ones
 
     @property
@@ -21,19 +21,19 @@ class Margin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extension:
-    """The sites that an axis reads: some of its columns in a row, between two margins.
+    """The sites that an axis reads: a run of its columns between two margins.
 
-    As one matrix of zeros and ones this would not fit into memory for long axes.
+    One matrix of zeros and ones would not fit into memory for long axes.
     """
 
-    count: int  # of columns
+    count: int  # columns of the axis
     run: slice  # the columns that are read as they stand
     before: Margin
     after: Margin
 
     @property
     def sites(self) -> int:
-        """How many are read."""
+        """How many sites are read."""
         return self.before.sites + self.run.stop - self.run.start + self.after.sites
 
     def apply(self, x: Array, axis: int) -> Array:
@@ -50,23 +50,23 @@ class Extension:
         return namespace(x).concat([first, inside, last], axis=axis)
 
     def apply_adjoint(self, y: Array, axis: int) -> Array:
-        """Add what is at each site to the column that it repeats."""
+        """Add the value at each site to the column that it repeats."""
         xp, stop = namespace(y), self.sites - self.after.sites
         inside = slice(self.before.sites, stop)
-        found = self._placed(_part(y, axis, inside), axis, self.run)
+        x = self._padded(_part(y, axis, inside), axis, self.run)
         sides = (
             (self.before, slice(0, self.before.sites)),
             (self.after, slice(stop, self.sites)),
         )
         for side, sites in sides:
             if side.columns.stop > side.columns.start:
-                turned = xp.matrix_transpose(side.repeats)
-                part = _along(turned, _part(y, axis, sites), axis)
-                found = found + self._placed(part, axis, side.columns)
-        return found
+                adjoint = xp.matrix_transpose(side.repeats)
+                part = _along(adjoint, _part(y, axis, sites), axis)
+                x = x + self._padded(part, axis, side.columns)
+        return x
 
-    def _placed(self, part: Array, axis: int, columns: slice) -> Array:
-        """A part of an image at these columns, zeros elsewhere."""
+    def _padded(self, part: Array, axis: int, columns: slice) -> Array:
+        """A part of an image with zeros around it, so that it is at these columns."""
         if columns.stop - columns.start == self.count:
             return part
         first = _zeros(part, axis, columns.start)
@@ -75,12 +75,12 @@ class Extension:
 
 
 def extension_of(read: np.ndarray, count: int, weight: Array) -> Extension:
-    """The extension that reads these of `count` columns in turn, nothing at -1.
+    """The extension whose sites read these of `count` columns, a zero for -1.
 
     Its matrices are in the library of `weight`.
     """
     breaks = np.concatenate([[True], np.diff(read) != 1]) | (read == 0)
-    starts = np.flatnonzero(breaks)  # of runs of neighbors
+    starts = np.flatnonzero(breaks)  # of runs of neighboring columns
     lengths = np.diff(starts, append=len(read)) * (read[starts] >= 0)
     longest = int(np.argmax(lengths))
     first, length = int(starts[longest]), int(lengths[longest])
@@ -103,9 +103,8 @@ def _margin(read: np.ndarray, weight: Array) -> Margin:
 
 
 def _zeros(x: Array, axis: int, count: int) -> Array:
-    """An image like `x`, but with so many sites on one axis, and zeros there."""
-    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-    return zeros_for(x, shape)
+    """Zeros, shaped like `x` but with so many sites on one axis."""
+    return zeros_for(x, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
 
 
 def _part(x: Array, axis: int, columns: slice) -> Array:
