@@ -239,10 +239,7 @@ def test_one_matrix_whose_values_are_all_the_same_or_zero(side, rng):
 
 
 def test_where_lanczos_misses_a_matrix_is_decomposed(rng, monkeypatch):
-    class Missed:
-        x = np.eye(80)[0]
-
-    monkeypatch.setattr(one_matrix, "top_pair", lambda *_, **__: Missed)
+    monkeypatch.setattr(one_matrix, "top_vector", lambda *_, **__: np.eye(80)[0])
     weight = kernel(rng, 80, 100, 1)
     found = operator_norm(weight, Geometry(grid=4))
     want = np.linalg.norm(weight[:, :, 0], 2)

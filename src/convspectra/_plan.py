@@ -29,8 +29,11 @@ BOX_FACTOR, ROUNDS = 2, 5
 # Seconds per entry of a matrix: to make it at a node, and for all that is done with the
 # only matrix of a 1x1 kernel. Measured.
 NODE_SECONDS, ENTRY_SECONDS = 1.2e-8, 6e-8
-# Applications of a layer in Lanczos, and the seconds that each takes at least.
-APPLICATIONS, APPLICATION_SECONDS = 100, 1.5e-3
+# A compression takes about as long as so many norms of its torus.
+COMPRESSION = 2.5
+# Applications of a layer in Lanczos: of its matrix, and without one, where two in
+# single precision count as one. And the seconds that each takes at least.
+MATRIX_APPLICATIONS, APPLICATIONS, APPLICATION_SECONDS = 100, 20, 1.5e-3
 # Bytes that are always needed: threads, their workspaces, small arrays.
 BASE_MEMORY = 2**25
 JOBS: dict[str, Callable[[Array, Geometry], object]] = {
@@ -101,13 +104,18 @@ def plan(weight: Array, geometry: Geometry) -> Plan:
 def _norm(stencil: Stencil) -> Cost:
     route = norm_route(stencil, real=True, on_host=True)
     if route.algorithm == "matrix":
-        return _plus(_of_matrix(stencil, products=1), _lanczos(stencil))
+        return _plus(
+            _of_matrix(stencil, products=1), _lanczos(stencil, MATRIX_APPLICATIONS)
+        )
     torus = embedding(stencil)[0]
     if route.algorithm == "one matrix":
         cost = _of_one_matrix(torus)
     else:
         cost = _on_torus("norm", torus, double=True, route=route)
-    return _plus(cost, _lanczos(stencil)) if route.method == "embedding" else cost
+    if route.method == "compression" and not symbol_size(torus, real=True).is_searched:
+        cost = Cost(COMPRESSION * cost.seconds, cost.memory)
+    has_borders = route.method in ("compression", "embedding")
+    return _plus(cost, _lanczos(stencil, APPLICATIONS)) if has_borders else cost
 
 
 def _on_torus(
@@ -170,12 +178,11 @@ def _of_matrix(stencil: Stencil, *, products: int) -> Cost:
     return Cost(work / _product_rate(), memory + BASE_MEMORY)
 
 
-def _lanczos(stencil: Stencil) -> Cost:
+def _lanczos(stencil: Stencil, count: int) -> Cost:
     image = stencil.groups * stencil.in_channels * math.prod(stencil.columns)
     products = 4 * image * stencil.out_channels * stencil.taps
     return Cost(
-        APPLICATIONS * (APPLICATION_SECONDS + products / _product_rate()),
-        8 * 40 * image,
+        count * (APPLICATION_SECONDS + products / _product_rate()), 8 * 40 * image
     )
 
 

@@ -8,6 +8,7 @@ What certifies a norm (`method`), by the layer:
     no grid                                      supremum
     the Fourier basis makes it block diagonal    frequencies
     its matrix is small                          matrix
+    it reads zeros outside of its input          compression of a torus to its grid
     any other                                    embedding in a torus
 
 What is done with the matrices of a torus (`algorithm`), the first row that applies:
@@ -20,7 +21,7 @@ What is done with the matrices of a torus (`algorithm`), the first row that appl
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -30,7 +31,9 @@ from ._layer.stencil import Stencil, embedding
 from ._maps.matrix import ENTRIES_LIMIT, matrix_entries, matrix_shape
 from ._maps.symbol import common_steps, pattern_of
 
-Method: TypeAlias = Literal["frequencies", "matrix", "embedding", "supremum"]
+Method: TypeAlias = Literal[
+    "frequencies", "matrix", "compression", "embedding", "supremum"
+]
 NormAlgorithm: TypeAlias = Literal[
     "one matrix", "values", "every frequency", "search by values", "search", "matrix"
 ]
@@ -41,6 +44,9 @@ ValuesAlgorithm: TypeAlias = Literal[
 # Products up to which the matrices of a layer are factorized, a few seconds' worth: the
 # bounds then agree for any boundary.
 MATRIX_LIMIT = 2**33
+# Sites of an axis up to which a compression cuts it, and frequencies up to which it
+# bounds the norm at each. Beyond, a torus is close: (degree * pi / sites)^2 / 8.
+CUT_SITES, COMPRESSION_FREQUENCIES = 512, 2**18
 # Entries of the largest matrix that `project` decomposes, in each of its rounds.
 PROJECT_MATRIX_LIMIT = 2**18
 # Grids with no more frequencies are not searched: all their matrices are certified.
@@ -55,6 +61,9 @@ VALUES_SIDE, SEARCH_VALUES_SIDE = 64, 16
 SCREENING_COST, SCREENING_FIXED = 100, 2**18
 # Bytes that the Gram matrices at the nodes of screening may take.
 SCREENING_BYTES = 2**28
+# Nodes per frequency up to which a compression screens: a node costs a product, and two
+# factorizations in double precision take as long as some ten in single precision.
+SCREENED_NODES = 2
 # Soft-thresholding many matrices at once: the largest side of which a vector's worth
 # stays in the cache, and the fewest matrices that are worth a vector.
 COMPILED_CLIP_SIDE, COMPILED_CLIP_COUNT = 256, 4
@@ -157,8 +166,11 @@ def method_of(stencil: Stencil) -> Method:
     if stencil.is_torus:
         return "frequencies"
     entries, side = matrix_entries(stencil), min(matrix_shape(stencil))
-    small = entries <= ENTRIES_LIMIT and entries * side <= MATRIX_LIMIT
-    return "matrix" if small else "embedding"
+    if entries <= ENTRIES_LIMIT and entries * side <= MATRIX_LIMIT:
+        return "matrix"
+    rows = embedding(stencil)[0].rows
+    few = min(stencil.rows) <= CUT_SITES and math.prod(rows) <= COMPRESSION_FREQUENCIES
+    return "compression" if stencil.reads_zeros_outside and few else "embedding"
 
 
 @cached(maxsize=256)
@@ -167,7 +179,14 @@ def norm_route(stencil: Stencil, *, real: bool, on_host: bool) -> NormRoute:
     method = method_of(stencil)
     if method == "matrix":
         return NormRoute(method, "matrix")
-    return torus_route(method, embedding(stencil)[0], real=real, on_host=on_host)
+    torus = embedding(stencil)[0]
+    route = torus_route(method, torus, real=real, on_host=on_host)
+    if method == "compression":  # which has a use for every frequency
+        size = symbol_size(torus, real=real)
+        worth = size.nodes < SCREENED_NODES * size.frequencies
+        screened = on_host and worth and _screening_fits(torus, size)
+        return replace(route, is_screened=screened)
+    return route
 
 
 @cached(maxsize=256)
@@ -182,14 +201,20 @@ def torus_route(
         return NormRoute(method, "values")
     if size.is_searched and on_host and size.side <= SEARCH_VALUES_SIDE:
         return NormRoute(method, "search by values")
-    # Real and imaginary parts of the triangles at all nodes, in double precision.
-    at_nodes = 16 * size.nodes * size.groups * size.side * (size.side + 1) // 2
-    kernel = 16 * size.groups * torus.out_channels * torus.in_channels * torus.taps
-    fits = at_nodes <= max(SCREENING_BYTES, kernel)
-    screened = on_host and size.nodes < size.frequencies and fits
+    screened = (
+        on_host and size.nodes < size.frequencies and _screening_fits(torus, size)
+    )
     return NormRoute(
         method, "search" if size.is_searched else "every frequency", screened
     )
+
+
+def _screening_fits(torus: Stencil, size: SymbolSize) -> bool:
+    """Whether there is memory for the Gram matrices at all nodes."""
+    # Real and imaginary parts of their triangles, in double precision.
+    known = 16 * size.nodes * size.groups * size.side * (size.side + 1) // 2
+    kernel = 16 * size.groups * torus.out_channels * torus.in_channels * torus.taps
+    return known <= max(SCREENING_BYTES, kernel)
 
 
 def values_route(stencil: Stencil, *, on_host: bool) -> ValuesAlgorithm:

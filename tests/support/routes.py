@@ -13,14 +13,16 @@ SEARCHES = ("search", "search by values")
 def norm_along(weight, geometry, rtol=1e-4, *, method=None, **changed):
     """The norm by the route that suits the layer, but for what is changed of it.
 
-    With the method "embedding" the torus that holds the layer is gone through, however
-    small its matrix is.
+    With the method "embedding" or "compression" the torus that holds the layer is gone
+    through, however small its matrix is. A compression needs zeros outside the input.
     """
     stencil = stencil_of(weight, geometry)
     options = {"real": not is_complex(weight), "on_host": True}
     if method is None or stencil.is_torus or stencil.axes is None:
         route = norm_route(stencil, **options)
     else:
+        if method == "compression" and not stencil.reads_zeros_outside:
+            method = "embedding"
         route = torus_route(method, embedding(stencil)[0], **options)
     return norm_by(replace(route, **changed), weight, stencil, rtol)
 

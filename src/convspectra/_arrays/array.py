@@ -158,6 +158,12 @@ def asarray_like(x: Array, values: np.ndarray) -> Array:
     return namespace(x).asarray(values, dtype=x.dtype, device=device)
 
 
+def zeros_for(x: Array, shape: tuple[int, ...]) -> Array:
+    """Zeros of this shape in the library, dtype and device of `x`."""
+    device = array_api_compat.device(x)
+    return namespace(x).zeros(shape, dtype=x.dtype, device=device)
+
+
 def indices_like(x: Array, indices: np.ndarray) -> Array:
     """Integer `indices` in the library and on the device of `x`."""
     device = array_api_compat.device(x)

@@ -62,13 +62,22 @@ class Stencil:
         """Whether the Fourier basis makes the layer block diagonal."""
         if self.axes is None:
             return False
-        sides = list(zip(self.axes, self.stride, self.reach))
-        inside = all(  # then nothing beyond the input is read, whatever the boundary
+        whole = all(a.rows * s == a.columns for a, s in zip(self.axes, self.stride))
+        circular = boundary_of(self.boundary).is_circular
+        return whole and (circular or self._stays_inside)
+
+    @property
+    def reads_zeros_outside(self) -> bool:
+        """Whether all that a row reads outside of the input is zero."""
+        return boundary_of(self.boundary).is_zero or self._stays_inside
+
+    @property
+    def _stays_inside(self) -> bool:
+        """Whether no boundary is ever read, so that any of them will do."""
+        return all(
             a.pad_before == 0 and (a.rows - 1) * s + reach <= a.columns
-            for a, s, reach in sides
+            for a, s, reach in zip(self.known_axes, self.stride, self.reach)
         )
-        whole = all(a.rows * s == a.columns for a, s, _ in sides)
-        return whole and (inside or boundary_of(self.boundary).is_circular)
 
     @property
     def known_axes(self) -> tuple[Axis, ...]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._arrays.array import Array, asarray_like, namespace
+from .._arrays.array import Array, asarray_like, namespace, zeros_for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,11 +38,16 @@ class Extension:
 
     def apply(self, x: Array, axis: int) -> Array:
         """Extend an image along one axis."""
-        margins = (self.before, self.after)
+        inside = _part(x, axis, self.run)
+        if self.before.sites == self.after.sites == 0:
+            return inside
         first, last = (
-            _along(side.repeats, _part(x, axis, side.columns), axis) for side in margins
+            _along(side.repeats, _part(x, axis, side.columns), axis)
+            if side.columns.stop > side.columns.start
+            else _zeros(x, axis, side.sites)
+            for side in (self.before, self.after)
         )
-        return namespace(x).concat([first, _part(x, axis, self.run), last], axis=axis)
+        return namespace(x).concat([first, inside, last], axis=axis)
 
     def apply_adjoint(self, y: Array, axis: int) -> Array:
         """Add the value at each site to the column that it repeats."""
@@ -62,10 +67,11 @@ class Extension:
 
     def _padded(self, part: Array, axis: int, columns: slice) -> Array:
         """A part of an image with zeros around it, so that it is at these columns."""
-        shape, zeros = list(part.shape), []
-        for shape[axis] in (columns.start, self.count - columns.stop):
-            zeros.append(asarray_like(part, np.zeros(shape)))
-        return namespace(part).concat([zeros[0], part, zeros[1]], axis=axis)
+        if columns.stop - columns.start == self.count:
+            return part
+        first = _zeros(part, axis, columns.start)
+        last = _zeros(part, axis, self.count - columns.stop)
+        return namespace(part).concat([first, part, last], axis=axis)
 
 
 def extension_of(read: np.ndarray, count: int, weight: Array) -> Extension:
@@ -94,6 +100,11 @@ def _margin(read: np.ndarray, weight: Array) -> Margin:
         columns=slice(low, high),
         repeats=asarray_like(weight, read[:, None] == np.arange(low, high)),
     )
+
+
+def _zeros(x: Array, axis: int, count: int) -> Array:
+    """Zeros, shaped like `x` but with so many sites on one axis."""
+    return zeros_for(x, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
 
 
 def _part(x: Array, axis: int, columns: slice) -> Array:

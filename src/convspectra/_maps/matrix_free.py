@@ -10,10 +10,12 @@ from .._arrays.array import (
     Array,
     adjoint,
     asarray_like,
+    is_host,
     namespace,
 )
 from .._layer.stencil import Stencil, columns_read
 from .extension import Extension, extension_of
+from .im2col import Im2col
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,13 +25,14 @@ class Operator:
     stencil: Stencil
     taps: Array  # (taps, groups, out, in)
     extend: tuple[Extension, ...]  # per axis
+    im2col: Im2col | None  # for NumPy's arrays
 
     def apply(self, x: Array) -> Array:
         """From (groups, in, *columns) to (groups, out, *rows)."""
-        xp = namespace(x)
-        for axis, extend in enumerate(self.extend, start=2):
-            x = extend.apply(x, axis)
-        shape = (*x.shape[:2], -1)
+        x = self._extended(x)
+        if self.im2col is not None:
+            return self.im2col.apply(x)
+        xp, shape = namespace(x), (*x.shape[:2], -1)
         y: Array = 0.0
         for t, window in enumerate(self._windows()):
             y = y + xp.matmul(self.taps[t, ...], xp.reshape(x[window], shape))
@@ -37,23 +40,33 @@ class Operator:
 
     def apply_adjoint(self, y: Array) -> Array:
         """From (groups, out, *rows) to (groups, in, *columns)."""
-        xp = namespace(y)
-        flat = xp.reshape(y, (*y.shape[:2], -1))
-        sites = (y.shape[0], self.stencil.in_channels, *(e.sites for e in self.extend))
-        x: Array = None
-        for t, window in enumerate(self._windows()):
-            part = xp.matmul(adjoint(self.taps[t, ...]), flat)
-            x = asarray_like(part, np.zeros(sites)) if x is None else x
-            x[window] += xp.reshape(part, (*part.shape[:2], *self.stencil.rows))
+        if self.im2col is not None:
+            x = self.im2col.apply_adjoint(y)
+        else:
+            x = self._apply_adjoint(y)
         for axis, extend in enumerate(self.extend, start=2):
             x = extend.apply_adjoint(x, axis)
         return x
 
-    def derivative(self, x: Array, y: Array) -> Array:
-        """The kernel D, (taps, groups, out, in), with <D, W> = <y, W applied to x>."""
-        xp = namespace(x)
+    def _extended(self, x: Array) -> Array:
         for axis, extend in enumerate(self.extend, start=2):
             x = extend.apply(x, axis)
+        return x
+
+    def _apply_adjoint(self, y: Array) -> Array:
+        """As an extended image, tap by tap."""
+        xp = namespace(y)
+        flat = xp.reshape(y, (*y.shape[:2], -1))
+        sites = (y.shape[0], self.stencil.in_channels, *(e.sites for e in self.extend))
+        x = asarray_like(self.taps, np.zeros(sites))
+        for t, window in enumerate(self._windows()):
+            part = xp.matmul(adjoint(self.taps[t, ...]), flat)
+            x[window] += xp.reshape(part, (*part.shape[:2], *self.stencil.rows))
+        return x
+
+    def derivative(self, x: Array, y: Array) -> Array:
+        """The kernel D, (taps, groups, out, in), with <D, W> = <y, W on x>."""
+        xp, x = namespace(x), self._extended(x)
         shape, flat = (*x.shape[:2], -1), xp.reshape(y, (*y.shape[:2], -1))
         return xp.stack(
             [
@@ -88,4 +101,6 @@ def operator_of(weight: Array, stencil: Stencil) -> Operator:
     for axis, columns in enumerate(stencil.columns):
         read = columns_read(stencil, axis)
         extend.append(extension_of(read, columns, weight))
-    return Operator(stencil, xp.permute_dims(taps, (3, 0, 1, 2)), tuple(extend))
+    taps = xp.permute_dims(taps, (3, 0, 1, 2))
+    im2col = Im2col(taps, stencil) if is_host(weight) else None
+    return Operator(stencil, taps, tuple(extend), im2col)

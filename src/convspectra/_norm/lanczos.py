@@ -6,6 +6,7 @@ For NumPy's Gram matrices `_compiled/packed.py` has a compiled one.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from .._arrays.array import (
     is_complex,
     namespace,
     to_numpy,
+    zeros_for,
 )
 from .._compiled.packed import lanczos_steps, start_vector
 
@@ -46,18 +48,18 @@ def gain_of(apply: Callable[[Array], Array], x: Array) -> Pair:
     return Pair(frobenius_norm(y), x, y)
 
 
-def top_pair(
-    apply: Callable[[Array], Array],
+def top_vector(
     gram: Callable[[Array], Array],
     start: Array,
     *,
     rtol: float,
     goal: float = math.inf,
-) -> Pair:
-    """The top singular pair of a linear map, by restarted Lanczos from `start`.
+    patience: int = BASIS,
+) -> Array:
+    """The top right singular vector of a linear map, by restarted Lanczos from `start`.
 
     `gram` is the map followed by its adjoint. Stops when a restart gains less than
-    `rtol`, or the gain has reached `goal`.
+    `rtol`, or so many steps of one (`patience`) do, or the gain has reached `goal`.
     """
     xp, shape, length = namespace(start), start.shape, math.prod(start.shape)
     steps = min(max(3, min(BASIS, BASIS_BYTES // (16 * length))), length)
@@ -65,22 +67,40 @@ def top_pair(
     def flat_gram(x: Array) -> Array:
         return xp.reshape(gram(xp.reshape(x, shape)), (1, -1))
 
-    x = start / frobenius_norm(start)
-    best = Pair(0.0, x, apply(x))
+    def is_settled(diagonal: list[Array], off_diagonal: list[Array]) -> bool:
+        if len(diagonal) <= patience and goal == math.inf:
+            return False
+        d, e = ([float(x[0]) for x in entries] for entries in (diagonal, off_diagonal))
+        gain = _top_of_tridiagonal(d, e).gain
+        k = len(d) - patience
+        earlier = _top_of_tridiagonal(d[:k], e[:k]).gain if k > 0 else 0.0
+        return gain <= earlier * (1 + rtol) or gain >= goal
+
+    x, best = start / frobenius_norm(start), 0.0
     for _ in range(RESTARTS):
-        krylov = _lanczos(flat_gram, xp.reshape(best.x, (1, -1)), steps)
-        d, e = krylov.diagonal[0], krylov.off_diagonal[0]
-        tridiagonal = np.diag(d) + np.diag(e[:-1], -1)  # eigh reads the lower triangle
-        weights = np.linalg.eigh(tridiagonal)[1][:, -1]
-        ritz = xp.matmul(asarray_like(start, weights), krylov.basis[0, ...])
-        pair = gain_of(apply, xp.reshape(ritz, shape))
-        if pair.gain <= best.gain:
+        krylov = _lanczos(flat_gram, xp.reshape(x, (1, -1)), steps, is_settled)
+        ritz = _top_of_tridiagonal(krylov.diagonal[0], krylov.off_diagonal[0])
+        if ritz.gain <= best:
             break
-        converged = pair.gain <= best.gain * (1 + rtol) or pair.gain >= goal
-        best = pair
-        if converged:
+        weights = asarray_like(start, ritz.weights)
+        x = xp.reshape(xp.matmul(weights, krylov.basis[0, ...]), shape)
+        x = x / frobenius_norm(x)
+        if len(ritz.weights) < steps or ritz.gain <= best * (1 + rtol):
             break
-    return best
+        best = ritz.gain
+    return x
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ritz:
+    gain: float  # the root of the largest eigenvalue of a projected matrix
+    weights: np.ndarray  # of the basis in its eigenvector
+
+
+def _top_of_tridiagonal(diagonal: Any, off_diagonal: Any) -> _Ritz:
+    lower = np.diag(diagonal) + np.diag(off_diagonal[:-1], -1)  # which eigh reads
+    values, vectors = np.linalg.eigh(lower)
+    return _Ritz(math.sqrt(max(float(values[-1]), 0.0)), vectors[:, -1])
 
 
 def norm_estimates(grams: Array) -> np.ndarray:
@@ -96,7 +116,7 @@ def norm_estimates(grams: Array) -> np.ndarray:
     def gram(x: Array) -> Array:
         return xp.matmul(grams, x[:, :, None])[:, :, 0]
 
-    krylov = _lanczos(gram, start, lanczos_steps(side))
+    krylov = _lanczos(gram, start, lanczos_steps(side), lambda *_: False)
     values = np.empty(count)
     top_eigenvalues(krylov.diagonal, krylov.off_diagonal, values)
     return values
@@ -109,13 +129,19 @@ class _Krylov:
     basis: Array  # (count, steps, length), orthonormal
 
 
-def _lanczos(gram: Callable[[Array], Array], start: Array, steps: int) -> _Krylov:
+def _lanczos(
+    gram: Callable[[Array], Array],
+    start: Array,
+    steps: int,
+    is_settled: Callable[[list[Array], list[Array]], bool],
+) -> _Krylov:
     """Lanczos with full reorthogonalization, from unit vectors (count, length).
 
-    Takes fewer steps if all Krylov spaces become invariant.
+    Takes fewer steps if all Krylov spaces become invariant, or `is_settled` says so of
+    the projected matrices.
     """
     xp = namespace(start)
-    basis = asarray_like(start, np.zeros((start.shape[0], steps, start.shape[1])))
+    basis = zeros_for(start, (start.shape[0], steps, start.shape[1]))
     basis[:, 0, :] = start
     diagonal, off_diagonal = [], []
     for j in range(steps):
@@ -131,7 +157,8 @@ def _lanczos(gram: Callable[[Array], Array], start: Array, steps: int) -> _Krylo
         goes_on = beta > INVARIANT * xp.abs(diagonal[0])
         beta = xp.where(goes_on, beta, xp.zeros_like(beta))
         off_diagonal.append(beta)
-        if j + 1 == steps or not bool(xp.any(goes_on)):
+        settled = is_settled(diagonal, off_diagonal)
+        if settled or j + 1 == steps or not bool(xp.any(goes_on)):
             break
         inverse = xp.where(goes_on, 1 / beta, beta)  # 0 where nothing is left
         basis[:, j + 1, :] = v * inverse[:, None]

@@ -11,7 +11,7 @@ import numpy as np
 from .._arrays.array import Array, asarray_like
 from .._arrays.linalg import are_definite
 from .._maps.symbol import Taps, matrix_at
-from .lanczos import top_pair
+from .lanczos import top_vector
 from .peak import NO_PROGRESS, Peak
 from .rounding import UNIT_DOUBLE, effective_rtol, of_symbol
 
@@ -53,9 +53,8 @@ def norm_of_one_matrix(taps: Taps, rtol: float) -> Peak:
     peak, rtol = None, effective_rtol(rtol)
     if len(gram) > DECOMPOSED_SIDE:
         start = np.random.default_rng(0).standard_normal(len(gram))
-        apply, apply_gram = partial(np.matmul, short.T), partial(np.matmul, gram)
-        pair = top_pair(apply, apply_gram, start, rtol=rtol / 10)
-        peak = certified(pair.x, rtol)
+        x = top_vector(partial(np.matmul, gram), start, rtol=rtol / 10)
+        peak = certified(x, rtol)
     peak = peak or certified(np.linalg.eigh(gram)[1][:, -1], rtol)
     if peak is None:
         raise ArithmeticError(NO_PROGRESS)

@@ -24,6 +24,7 @@ less than any allowance here: kernels and Gram matrices are scaled to be near 1.
 
 import math
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -31,6 +32,8 @@ from .._arrays.array import Array, frobenius_norm, namespace
 from .._layer.stencil import Stencil
 from .._maps.matrix import matrix_shape
 from .._maps.symbol import Taps
+
+Number = TypeVar("Number", float, np.ndarray)
 
 # Unit roundoffs: half of the distance from 1 to the next larger number.
 UNIT_SINGLE = float(np.finfo(np.float32).eps) / 2
@@ -105,7 +108,7 @@ class Allowance:
         slack = max(SLACK * rtol, 4 * self.certified)
         return gain * (1 + slack) + 2 * self.absolute
 
-    def upper(self, threshold: float) -> float:
+    def upper(self, threshold: Number) -> Number:
         """No norm is above this where all have a Cholesky factor at `threshold`."""
         return (threshold * (1 + self.certified) + self.absolute) * UP
 
@@ -188,6 +191,14 @@ def symbol_entries(taps: Taps, unit: float) -> float:
     return sums + gamma(4 * axes**2 + 26 * axes, UNIT_DOUBLE)
 
 
+def size_bound(taps: Taps) -> float:
+    """No norm of the symbol is above this: see `_symbol_size`.
+
+    The sum has as many squares as taps have numbers, and 1e-6 pays for 2^32 of them.
+    """
+    return _symbol_size(taps) * (1 + 1e-6)
+
+
 def _symbol_size(taps: Taps) -> float:
     """A bound of | sum over the taps of |W_t| |_F, the same at every frequency.
 
@@ -228,11 +239,16 @@ def certificate(side: int, columns: int, unit: float) -> float:
     Rump, Verification of positive definiteness, BIT 46 (2006), uses the trace alike.
     """
     products = gram_entries(columns, unit) * side
-    trace = side * (1 + gamma(2 * side, unit))
-    factor = cholesky(2 * side, unit) * trace + 2 * unit
+    factor = _by_trace(side, unit)
     if products >= 1 or factor == math.inf:
         return math.inf
     return math.sqrt((1 + factor) / (1 - products)) * (1 + 4 * unit) - 1
+
+
+def _by_trace(side: int, unit: float) -> float:
+    """How far G may be above t, relatively, where t - G has a factor: `certificate`."""
+    trace = side * (1 + gamma(2 * side, unit))
+    return cholesky(2 * side, unit) * trace + 2 * unit
 
 
 def cholesky(additions: int, unit: float) -> float:
@@ -317,6 +333,26 @@ def _applied(weight: Array, stencil: Stencil) -> float:
     repeats = math.prod(1 + max_padding for max_padding in stencil.max_padding)
     size = math.sqrt(float(xp.sum(sums * sums)) * repeats)
     return complex_gamma(stencil.taps * stencil.in_channels + 2, UNIT_DOUBLE) * size
+
+
+def of_cut(sites: int, points: int) -> Allowance:
+    """For B diag(a) B^T, with waves on `sites` of a torus with so many `points`.
+
+    A factor of t - A shows that the computed A is at most t (1 + certified): see
+    `certificate`, where G is A, whose diagonal is a sum of products that are not
+    negative. `absolute` is over the largest a. Entries of B are at most sqrt(2 /
+    points) and, but for this factor, off by 30 u at most: the angle by 21.4 u (see
+    `symbol_entries`), a cosine of it by 4 units in its last place, the factor by 2 u,
+    and the product by one. So each of the two in a product costs 31 u, and another 2 u
+    are for terms of second order; the product with a costs one, the inner product
+    gamma(points) by (1). An entry of A is off by no more than that times 2 max(a), and
+    the norm by `sites` times as much.
+    """
+    return Allowance(
+        certified=_by_trace(sites, UNIT_DOUBLE),
+        gain=math.inf,
+        absolute=2 * sites * gamma(points + 65, UNIT_DOUBLE),
+    )
 
 
 def interpolation(terms: int, lebesgue: float) -> float:

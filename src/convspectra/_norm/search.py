@@ -72,10 +72,7 @@ def norm_on_torus(
     """
     if route.algorithm == "one matrix":
         return norm_of_one_matrix(taps, rtol)
-    step = common_steps(taps.shifts)
-    if (step > 1).any():
-        pattern = replace(taps.pattern, shifts=taps.shifts // step)
-        taps = replace(taps, pattern=pattern)
+    taps, step = dilation_reduced(taps)
     shared = np.gcd(step, rows) if rows else np.ones_like(step)
     grid = rows // shared if rows else np.full_like(step, CONTINUOUS)
     peak = _norm_on_grid(taps, grid, route, real=real, rtol=rtol)
@@ -89,6 +86,15 @@ def norm_on_torus(
         for cycle, n, s, g in zip(peak.cycles, rows, step, shared)
     ]
     return replace(peak, cycles=np.array(cycles))
+
+
+def dilation_reduced(taps: Taps) -> tuple[Taps, np.ndarray]:
+    """The same taps with their shifts divided by a common step, and that per axis."""
+    step = common_steps(taps.shifts)
+    if (step == 1).all():
+        return taps, step
+    pattern = replace(taps.pattern, shifts=taps.shifts // step)
+    return replace(taps, pattern=pattern), step
 
 
 def _norm_on_grid(

@@ -1,6 +1,8 @@
 """Inputs that attain the norm: plane waves on a torus, otherwise by Lanczos."""
 
+import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,11 +10,13 @@ import numpy as np
 from .._arrays.array import (
     Array,
     asarray_like,
+    astype,
     conj,
     is_complex,
     is_host,
     namespace,
     normalized,
+    to_double,
     to_numpy,
     widen,
 )
@@ -23,8 +27,9 @@ from .._layer.stencil import Stencil, embedding, stencil_of
 from .._maps.matrix_free import Operator, operator_of
 from .._maps.symbol import Taps, fold_back, phase_factors, taps_of, to_kernel
 from .._route import torus_route
-from .lanczos import Pair, gain_of, top_pair
+from .lanczos import Pair, gain_of, top_vector
 from .peak import Peak
+from .rounding import of_layer
 from .search import norm_on_torus
 
 # Lanczos runs in at most so many groups: those in which POWER_STEPS steps of power
@@ -32,6 +37,10 @@ from .search import norm_on_torus
 GROUPS, POWER_STEPS = 4, 8
 # Noise that is added to a start of Lanczos, relative, so that no direction is missing.
 NOISE = 1e-2
+# Steps of Lanczos that gain nothing before it stops.
+PATIENCE = 3
+# Relative differences of gains that single precision still tells apart.
+SINGLE_RTOL = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,19 +82,20 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
         route = torus_route("frequencies", torus, real=real, on_host=host)
         peak = norm_on_torus(taps, torus.rows, route, real=real, rtol=rtol)
         if not stencil.is_torus:
-            upper = factor * peak.upper
-            return pair_near_peak(double, stencil, taps, peak, rtol=rtol, upper=upper)
+            goal = factor * peak.upper * (1 - rtol)
+            return pair_near_peak(double, stencil, taps, peak, rtol=rtol, goal=goal)
         operator = one_group(double, stencil, peak.group)
-        wave = asarray_like(double, peak_wave(operator, taps, peak))
+        wave = asarray_like(double, peak_wave(double, stencil, taps, peak))
         return gain_of(operator.apply, wave), peak.group
 
     pair, group = with_one_thread(top, double)
-    x, y = pair.x, pair.y * scale
     if stencil.transposed:  # the layer is the transpose, not the adjoint
-        x, y = conj(pair.y) / (pair.gain or 1.0), conj(pair.x) * (pair.gain * scale)
+        adjoint = one_group(double, stencil, group).apply_adjoint
+        pair = with_one_thread(partial(gain_of, adjoint), pair.y)
+        pair = Pair(pair.gain, conj(pair.x), conj(pair.y))
     return TopVectors(
-        input=_as_image(x, weight, stencil, group),
-        output=_as_image(y, weight, stencil, group),
+        input=_as_image(pair.x, weight, stencil, group),
+        output=_as_image(pair.y * scale, weight, stencil, group),
         gain=scalar_like(weight, pair.gain * scale),
     )
 
@@ -104,9 +114,8 @@ def one_group(weight: Array, stencil: Stencil, group: int) -> Operator:
     return operator_of(weight[own, ...], replace(stencil, groups=1))
 
 
-def peak_wave(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
+def peak_wave(weight: Array, stencil: Stencil, taps: Taps, peak: Peak) -> np.ndarray:
     """The plane wave of the peak's frequency and vector: (1, in, *columns)."""
-    stencil = operator.stencil
     site = np.indices(stencil.columns).reshape(len(stencil.columns), -1).T
     row, residue = np.divmod(site + stencil.pad_before, stencil.stride)
     same = (residue[:, None, :] == taps.pattern.residues).all(axis=-1)
@@ -115,28 +124,48 @@ def peak_wave(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
     channels = to_numpy(peak.right).reshape(len(taps.pattern.residues), -1)
     wave = (same * phase[:, None]) @ channels  # (sites, in)
     wave = wave.T.reshape(1, -1, *stencil.columns)
-    if is_complex(operator.taps):
+    if is_complex(weight):
         return wave
     # The layer is real, so that both parts have the same gain: take the longer one.
     return max((wave.real, wave.imag), key=np.linalg.norm)
 
 
 def _top_pair_from(
-    operator: Operator, start: np.ndarray | None, *, rtol: float, goal: float
+    weight: Array,
+    stencil: Stencil,
+    group: int,
+    start: np.ndarray | None,
+    *,
+    rtol: float,
+    goal: float,
 ) -> Pair:
-    """The top singular pair by Lanczos from `start`, or from noise without one."""
-    stencil = operator.stencil
-    shape = (stencil.groups, stencil.in_channels, *stencil.columns)
-    noise = np.random.default_rng(0).standard_normal(shape)
-    noise = noise / np.linalg.norm(noise)
-    if start is not None:
-        noise = NOISE * noise + start / (np.linalg.norm(start) or 1.0)
-    image = asarray_like(operator.taps, noise)
+    """The top singular pair of a group by Lanczos from `start`, or from noise.
 
+
+    In single precision, and if that is not close enough, from there on in double. What
+    a vector is off by costs the square of that: the last gain is measured in double.
+    """
+    shape = (1, stencil.in_channels, *stencil.columns)
+    noise = np.random.default_rng(0).random(shape, np.float32) - np.float32(0.5)
+    x: np.ndarray = noise / np.linalg.norm(noise)
+    if start is not None:  # a little noise, so that nothing is out of reach
+        x = 1e-2 * x + start / (np.linalg.norm(start) or 1.0)
+    single = astype(weight, "complex64" if is_complex(weight) else "float32")
+    operator = one_group(single, stencil, group)
+    x = asarray_like(operator.taps, x)
+    x = _top_vector(operator, x, max(rtol, SINGLE_RTOL), goal)
+    operator = one_group(weight, stencil, group)
+    pair = gain_of(operator.apply, to_double(x))
+    if rtol < SINGLE_RTOL and pair.gain < goal:
+        pair = gain_of(operator.apply, _top_vector(operator, pair.x, rtol, goal))
+    return pair
+
+
+def _top_vector(operator: Operator, start: Array, rtol: float, goal: float) -> Array:
     def gram(x: Array) -> Array:
         return operator.apply_adjoint(operator.apply(x))
 
-    return top_pair(operator.apply, gram, image, rtol=rtol, goal=goal)
+    return top_vector(gram, start, rtol=rtol, goal=goal, patience=PATIENCE)
 
 
 def pair_near_peak(
@@ -146,26 +175,43 @@ def pair_near_peak(
     peak: Peak,
     *,
     rtol: float,
-    upper: float,
+    goal: float,
 ) -> tuple[Pair, int]:
     """The top singular pair of the most promising groups, and its group.
 
     In the group of the peak Lanczos starts from the peak's wave, damped towards the
-    edge. It stops at a gain within `rtol` of `upper`, an upper bound of the norm.
+    edge. It stops at a gain of `goal`.
     """
-    pairs, goal = [], upper * (1 - rtol)
+    pairs = []
     for group in _promising_groups(weight, stencil):
-        operator, start = one_group(weight, stencil, group), None
+        start = None
         if group == peak.group:
-            start = peak_wave(operator, taps, peak)
+            start = peak_wave(weight, stencil, taps, peak)
             for axis, n in enumerate(stencil.columns, start=2):
                 window = np.sin(np.pi * np.arange(1, n + 1) / (n + 1))
                 start = start * window.reshape((-1,) + (1,) * (start.ndim - axis - 1))
-        pair = _top_pair_from(operator, start, rtol=rtol, goal=goal)
+        pair = _top_pair_from(weight, stencil, group, start, rtol=rtol, goal=goal)
         pairs.append((pair, group))
         if pair.gain >= goal:
             break
     return max(pairs, key=lambda pair_and_group: pair_and_group[0].gain)
+
+
+def lower_near_peak(
+    weight: Array,
+    stencil: Stencil,
+    taps: Taps,
+    peak: Peak,
+    *,
+    rtol: float,
+    upper: float,
+) -> float:
+    """A certified lower bound, within `rtol` of an upper bound if it can be."""
+    near = max(rtol, 1e-6)
+    goal = upper * (1 - near / 2)
+    pair, _ = pair_near_peak(weight, stencil, taps, peak, rtol=near / 10, goal=goal)
+    numbers = math.prod(pair.x.shape) + math.prod(pair.y.shape)
+    return of_layer(weight, stencil, numbers).lower(pair.gain)
 
 
 def _promising_groups(weight: Array, stencil: Stencil) -> list[int]:

@@ -1,0 +1,15 @@
+"""What every way to bound a norm returns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .._arrays.array import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bounds:
+    """Both bounds of a norm, and the derivative of the upper one by the weight."""
+
+    lower: float
+    upper: float
+    derivative: Callable[[], Array]
