@@ -169,7 +169,8 @@ class Batched:
 
     def split_groups(self, x: np.ndarray, groups: int) -> np.ndarray:
         by_group = x.reshape(groups, self.entries, -1)
-        return by_group.transpose(1, 2, 0).reshape(self.entries, -1)
+        by_frequency = by_group.transpose(1, 2, 0).reshape(self.entries, -1)
+        return np.ascontiguousarray(by_frequency)  # one frequency's is a view
 
     def has_trusted_factor(
         self, re: np.ndarray, im: np.ndarray, squares: np.ndarray
