@@ -5,7 +5,7 @@ from dataclasses import replace
 from convspectra._arrays.array import is_complex
 from convspectra._layer.stencil import embedding, stencil_of
 from convspectra._norm.operator_norm import norm_by
-from convspectra._route import norm_route, torus_route
+from convspectra._route import NormRoute, norm_route, torus_route
 
 SEARCHES = ("search", "search by values")
 
@@ -14,12 +14,14 @@ def norm_along(weight, geometry, rtol=1e-4, *, method=None, **changed):
     """The norm by the route that suits the layer, but for what is changed of it.
 
     With the method "embedding" the torus that holds the layer is gone through, however
-    small its matrix is.
+    small its matrix is; with "banded" its banded Gram matrix is factorized.
     """
     stencil = stencil_of(weight, geometry)
     options = {"real": not is_complex(weight), "on_host": True}
     if method is None or stencil.is_torus or stencil.axes is None:
         route = norm_route(stencil, **options)
+    elif method == "banded":
+        route = NormRoute(method, "banded")
     else:
         route = torus_route(method, embedding(stencil)[0], **options)
     return norm_by(replace(route, **changed), weight, stencil, rtol)

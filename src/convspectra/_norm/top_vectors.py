@@ -121,7 +121,7 @@ def peak_wave(operator: Operator, taps: Taps, peak: Peak) -> np.ndarray:
     return max((wave.real, wave.imag), key=np.linalg.norm)
 
 
-def _top_pair_from(
+def top_pair_from(
     operator: Operator, start: np.ndarray | None, *, rtol: float, goal: float
 ) -> Pair:
     """The top singular pair by Lanczos from `start`, or from noise without one."""
@@ -154,21 +154,21 @@ def pair_near_peak(
     edge. It stops at a gain within `rtol` of `upper`, an upper bound of the norm.
     """
     pairs, goal = [], upper * (1 - rtol)
-    for group in _promising_groups(weight, stencil):
+    for group in promising_groups(weight, stencil):
         operator, start = one_group(weight, stencil, group), None
         if group == peak.group:
             start = peak_wave(operator, taps, peak)
             for axis, n in enumerate(stencil.columns, start=2):
                 window = np.sin(np.pi * np.arange(1, n + 1) / (n + 1))
                 start = start * window.reshape((-1,) + (1,) * (start.ndim - axis - 1))
-        pair = _top_pair_from(operator, start, rtol=rtol, goal=goal)
+        pair = top_pair_from(operator, start, rtol=rtol, goal=goal)
         pairs.append((pair, group))
         if pair.gain >= goal:
             break
     return max(pairs, key=lambda pair_and_group: pair_and_group[0].gain)
 
 
-def _promising_groups(weight: Array, stencil: Stencil) -> list[int]:
+def promising_groups(weight: Array, stencil: Stencil) -> list[int]:
     """All groups if they are few; else those in which power iteration gains most."""
     if stencil.groups <= GROUPS:
         return list(range(stencil.groups))
