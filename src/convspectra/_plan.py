@@ -8,14 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from ._arrays.array import Array, dtype_name
+from ._arrays.threads import cores
 from ._base import cached
 from ._bound.clip import circular_surrogate, clip
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, embedding, stencil_of
 from ._maps.matrix import matrix_shape
 from ._maps.symbol import SEPARABLE, WORKING_SET, frequencies_of, pattern_of
+from ._maps.tiling import tiling, working_set
 from ._norm.operator_norm import operator_norm
-from ._route import NormRoute, SymbolSize, norm_route, symbol_size, values_route
+from ._route import (
+    NormRoute,
+    SymbolSize,
+    affordable_band,
+    norm_route,
+    symbol_size,
+    values_route,
+)
 from ._spectrum import singular_values
 
 # Kernels that are measured: 3x3, with so many channels, each on two grids. The
@@ -34,6 +43,9 @@ COMPRESSION = 2.5
 # Applications of a layer in Lanczos: of its matrix, and without one, where two in
 # single precision count as one. And the seconds that each takes at least.
 MATRIX_APPLICATIONS, APPLICATIONS, APPLICATION_SECONDS = 100, 20, 1.5e-3
+# Seconds that a column of tiles takes at least, and the speed of a banded factorization
+# on one core over that of a product: tiles are rounded up, and each column is solved.
+COLUMN_SECONDS, BAND_SPEED = 1e-4, 0.5
 # Bytes that are always needed: threads, their workspaces, small arrays.
 BASE_MEMORY = 2**25
 JOBS: dict[str, Callable[[Array, Geometry], object]] = {
@@ -107,6 +119,8 @@ def _norm(stencil: Stencil) -> Cost:
         return _plus(
             _of_matrix(stencil, products=1), _lanczos(stencil, MATRIX_APPLICATIONS)
         )
+    if route.algorithm == "banded":
+        return _plus(_of_band(stencil), _lanczos(stencil, APPLICATIONS))
     torus = embedding(stencil)[0]
     if route.algorithm == "one matrix":
         cost = _of_one_matrix(torus)
@@ -176,6 +190,17 @@ def _of_matrix(stencil: Stencil, *, products: int) -> Cost:
     work = 2 * side * side * other * stencil.groups * products
     memory = 8 * stencil.groups * (2 * side * other + 3 * side * side)
     return Cost(work / _product_rate(), memory + BASE_MEMORY)
+
+
+def _of_band(stencil: Stencil) -> Cost:
+    """Of a factorization within the band of the Gram matrix, by all cores."""
+    gram = affordable_band(stencil)
+    assert gram is not None
+    columns = sum(tiling(piece).count for piece in gram.pieces) * stencil.groups
+    rate = BAND_SPEED * _product_rate() * min(cores(), 4)
+    numbers = max((working_set(gram, piece) for piece in gram.pieces), default=0)
+    seconds = gram.products / rate + columns * COLUMN_SECONDS
+    return Cost(seconds, 8 * numbers + BASE_MEMORY)
 
 
 def _lanczos(stencil: Stencil, count: int) -> Cost:

@@ -8,6 +8,7 @@ What certifies a norm (`method`), by the layer:
     no grid                                      supremum
     the Fourier basis makes it block diagonal    frequencies
     its matrix is small                          matrix
+    its Gram matrix has a narrow band            banded
     it reads zeros outside of its input          compression of a torus to its grid
     any other                                    embedding in a torus
 
@@ -28,22 +29,35 @@ import numpy as np
 
 from ._base import cached
 from ._layer.stencil import Stencil, embedding
+from ._maps.banded import BandedGram, banded_gram
 from ._maps.matrix import ENTRIES_LIMIT, matrix_entries, matrix_shape
 from ._maps.symbol import common_steps, pattern_of
+from ._maps.tiling import working_set
 
 Method: TypeAlias = Literal[
-    "frequencies", "matrix", "compression", "embedding", "supremum"
+    "frequencies", "matrix", "banded", "compression", "embedding", "supremum"
 ]
 NormAlgorithm: TypeAlias = Literal[
-    "one matrix", "values", "every frequency", "search by values", "search", "matrix"
+    "one matrix",
+    "values",
+    "every frequency",
+    "search by values",
+    "search",
+    "matrix",
+    "banded",
 ]
 ValuesAlgorithm: TypeAlias = Literal[
     "one matrix", "compiled", "array library", "matrix", "too large"
 ]
 
-# Products up to which the matrices of a layer are factorized, a few seconds' worth: the
-# bounds then agree for any boundary.
-MATRIX_LIMIT = 2**33
+# Products to factorize the matrices of a layer, up to which that takes less time than
+# to factorize within the band of the Gram matrix.
+MATRIX_LIMIT = 2**28
+# Products within the band, up to which that closes an interval: some three seconds on
+# two cores. For training, which asks at every step, the matrix must be small, too.
+BANDED_LIMIT, QUICK_LIMIT = 2**37, 2**33
+# Numbers that this may have in memory: 512 MB of real ones.
+BANDED_NUMBERS = 2**26
 # Sites of an axis up to which a compression cuts it, and frequencies up to which it
 # bounds the norm at each. Beyond, a torus is close: (degree * pi / sites)^2 / 8.
 CUT_SITES, COMPRESSION_FREQUENCIES = 512, 2**18
@@ -159,26 +173,49 @@ def symbol_size(torus: Stencil, *, real: bool) -> SymbolSize:
     )
 
 
-def method_of(stencil: Stencil) -> Method:
-    """What certifies the upper bound of a layer's norm."""
+def method_of(stencil: Stencil, *, is_quick: bool = False) -> Method:
+    """What certifies the upper bound of a layer's norm.
+
+    Quick is what training asks for: an upper bound alone, in less time than a banded
+    factor may take.
+    """
     if stencil.axes is None:
         return "supremum"
     if stencil.is_torus:
         return "frequencies"
     entries, side = matrix_entries(stencil), min(matrix_shape(stencil))
-    if entries <= ENTRIES_LIMIT and entries * side <= MATRIX_LIMIT:
+    products = entries * side if entries <= ENTRIES_LIMIT else math.inf
+    if products <= MATRIX_LIMIT:
         return "matrix"
+    # A banded factor closes the interval to any `rtol`; the others cost less, and how
+    # near they come is known only when they are done.
+    if (products <= QUICK_LIMIT or not is_quick) and affordable_band(stencil):
+        return "banded"
     rows = embedding(stencil)[0].rows
     few = min(stencil.rows) <= CUT_SITES and math.prod(rows) <= COMPRESSION_FREQUENCIES
     return "compression" if stencil.reads_zeros_outside and few else "embedding"
 
 
 @cached(maxsize=256)
-def norm_route(stencil: Stencil, *, real: bool, on_host: bool) -> NormRoute:
+def affordable_band(stencil: Stencil) -> BandedGram | None:
+    """The banded Gram matrix of a layer, if its factorization is within the limits."""
+    gram = banded_gram(stencil)
+    if gram is None or gram.products > BANDED_LIMIT:
+        return None
+    numbers = max((working_set(gram, piece) for piece in gram.pieces), default=0)
+    return gram if numbers <= BANDED_NUMBERS else None
+
+
+@cached(maxsize=256)
+def norm_route(
+    stencil: Stencil, *, real: bool, on_host: bool, is_quick: bool = False
+) -> NormRoute:
     """The route of `operator_norm`; `on_host`: for weights that are NumPy's."""
-    method = method_of(stencil)
+    method = method_of(stencil, is_quick=is_quick)
     if method == "matrix":
         return NormRoute(method, "matrix")
+    if method == "banded":
+        return NormRoute(method, "banded")
     torus = embedding(stencil)[0]
     route = torus_route(method, torus, real=real, on_host=on_host)
     if method == "compression":  # which has a use for every frequency

@@ -53,6 +53,11 @@ def check(seed, rng, weight, geometry):
         assert forced.lower - room <= norm <= forced.upper + room, why
         if forced.method not in LOOSE and norm > 1e-3:
             assert forced.gap <= rtol, why
+    banded = norm_along(weight, geometry, rtol, method="banded")
+    assert banded.lower - room <= norm <= banded.upper + room, said
+    # Its Gram matrix is that of the taps, which cancel where the norm is small.
+    if norm > 0.1:
+        assert banded.gap <= rtol, said
     if found.method not in LOOSE and norm > 1e-3:
         assert found.gap <= rtol, said
     if found.method == "frequencies" or geometry.boundary != "circular":

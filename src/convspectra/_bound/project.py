@@ -16,8 +16,9 @@ from .clip import with_rows
 from .nearest import nearest
 
 ROUNDS = 100  # iterations of the solver at most; usual are 5 to 20
-# Relative gap of norms that hold on every grid: see `norm_rtol`.
-SUPREMUM_RTOL = 3e-4
+# Relative gaps of norms that hold on every grid, and of those that a banded factor
+# certifies: see `norm_rtol`.
+SUPREMUM_RTOL, BANDED_RTOL = 3e-4, 1e-6
 
 
 def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
@@ -142,9 +143,11 @@ def _projected(
     if before.upper > max_norm:
         moved = nearest_kernel(weight, stencil, max_norm, rtol)
         after = norm_bounds(moved.weight, stencil, norm_rtol(stencil))
+    # `scaled_inside` has certified a kernel that was moved, maybe by another way.
+    upper_after = min(after.upper, max_norm)
     return _Projected(
         moved.weight,
-        *(before.lower, before.upper, after.lower, after.upper),
+        *(before.lower, before.upper, after.lower, upper_after),
         *(moved.distance, moved.rounds, moved.gap),
     )
 
@@ -196,6 +199,8 @@ def norm_rtol(stencil: Stencil) -> float:
 
     Such a kernel attains its norm at many frequencies. On a grid the search then goes
     through all of them, at worst; without a grid, through ever more the smaller the
-    gap.
+    gap. So does Lanczos, before a banded factor.
     """
-    return SUPREMUM_RTOL if stencil.axes is None else TIGHT
+    if stencil.axes is None:
+        return SUPREMUM_RTOL
+    return BANDED_RTOL if method_of(stencil) == "banded" else TIGHT

@@ -324,15 +324,23 @@ def _applied(weight: Array, stencil: Stencil) -> float:
 
     Each number is a complex inner product (2) of `taps * in_channels` terms; two more
     pay for terms of second order, for an input slightly longer than 1, and for the
-    rounding of what follows. The layer with the sizes of its taps is a convolution
-    after an extension that repeats each site at most `repeats` times. The norm of the
-    former is at most that of its symbol at frequency 0, sum over t of |W_t|.
+    rounding of what follows.
+    """
+    terms = stencil.taps * stencil.in_channels + 2
+    return complex_gamma(terms, UNIT_DOUBLE) * layer_size(weight, stencil)
+
+
+def layer_size(weight: Array, stencil: Stencil) -> float:
+    """A bound on the norm of the layer with the sizes of its taps.
+
+    That is a convolution after an extension that repeats each site at most `repeats`
+    times. The norm of the former is at most that of its symbol at frequency 0, sum over
+    t of |W_t|.
     """
     xp = namespace(weight)
     sums = xp.sum(xp.abs(weight), axis=tuple(range(2, weight.ndim)))
     repeats = math.prod(1 + max_padding for max_padding in stencil.max_padding)
-    size = math.sqrt(float(xp.sum(sums * sums)) * repeats)
-    return complex_gamma(stencil.taps * stencil.in_channels + 2, UNIT_DOUBLE) * size
+    return math.sqrt(float(xp.sum(sums * sums)) * repeats)
 
 
 def of_cut(sites: int, points: int) -> Allowance:

@@ -110,8 +110,14 @@ def _as_image(x: Array, weight: Array, stencil: Stencil, group: int) -> Array:
 
 def one_group(weight: Array, stencil: Stencil, group: int) -> Operator:
     """This group of the layer, as a layer of one group."""
-    own = slice(group * stencil.out_channels, (group + 1) * stencil.out_channels)
-    return operator_of(weight[own, ...], replace(stencil, groups=1))
+    return some_groups(weight, stencil, slice(group, group + 1))
+
+
+def some_groups(weight: Array, stencil: Stencil, groups: slice) -> Operator:
+    """These groups of the layer, as a layer of their own."""
+    out = stencil.out_channels
+    own = weight[groups.start * out : groups.stop * out, ...]
+    return operator_of(own, replace(stencil, groups=groups.stop - groups.start))
 
 
 def peak_wave(weight: Array, stencil: Stencil, taps: Taps, peak: Peak) -> np.ndarray:
@@ -130,31 +136,30 @@ def peak_wave(weight: Array, stencil: Stencil, taps: Taps, peak: Peak) -> np.nda
     return max((wave.real, wave.imag), key=np.linalg.norm)
 
 
-def _top_pair_from(
+def top_pair_from(
     weight: Array,
     stencil: Stencil,
-    group: int,
+    groups: slice,
     start: np.ndarray | None,
     *,
     rtol: float,
     goal: float,
 ) -> Pair:
-    """The top singular pair of a group by Lanczos from `start`, or from noise.
-
+    """The top singular pair of these groups by Lanczos from `start`, or from noise.
 
     In single precision, and if that is not close enough, from there on in double. What
     a vector is off by costs the square of that: the last gain is measured in double.
     """
-    shape = (1, stencil.in_channels, *stencil.columns)
+    shape = (groups.stop - groups.start, stencil.in_channels, *stencil.columns)
     noise = np.random.default_rng(0).random(shape, np.float32) - np.float32(0.5)
     x: np.ndarray = noise / np.linalg.norm(noise)
     if start is not None:  # a little noise, so that nothing is out of reach
-        x = 1e-2 * x + start / (np.linalg.norm(start) or 1.0)
+        x = NOISE * x + start / (np.linalg.norm(start) or 1.0)
     single = astype(weight, "complex64" if is_complex(weight) else "float32")
-    operator = one_group(single, stencil, group)
+    operator = some_groups(single, stencil, groups)
     x = asarray_like(operator.taps, x)
     x = _top_vector(operator, x, max(rtol, SINGLE_RTOL), goal)
-    operator = one_group(weight, stencil, group)
+    operator = some_groups(weight, stencil, groups)
     pair = gain_of(operator.apply, to_double(x))
     if rtol < SINGLE_RTOL and pair.gain < goal:
         pair = gain_of(operator.apply, _top_vector(operator, pair.x, rtol, goal))
@@ -183,14 +188,15 @@ def pair_near_peak(
     edge. It stops at a gain of `goal`.
     """
     pairs = []
-    for group in _promising_groups(weight, stencil):
+    for group in promising_groups(weight, stencil):
         start = None
         if group == peak.group:
             start = peak_wave(weight, stencil, taps, peak)
             for axis, n in enumerate(stencil.columns, start=2):
                 window = np.sin(np.pi * np.arange(1, n + 1) / (n + 1))
                 start = start * window.reshape((-1,) + (1,) * (start.ndim - axis - 1))
-        pair = _top_pair_from(weight, stencil, group, start, rtol=rtol, goal=goal)
+        own = slice(group, group + 1)
+        pair = top_pair_from(weight, stencil, own, start, rtol=rtol, goal=goal)
         pairs.append((pair, group))
         if pair.gain >= goal:
             break
@@ -214,7 +220,7 @@ def lower_near_peak(
     return of_layer(weight, stencil, numbers).lower(pair.gain)
 
 
-def _promising_groups(weight: Array, stencil: Stencil) -> list[int]:
+def promising_groups(weight: Array, stencil: Stencil) -> list[int]:
     """All groups if they are few; else those in which power iteration gains most."""
     if stencil.groups <= GROUPS:
         return list(range(stencil.groups))

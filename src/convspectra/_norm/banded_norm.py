@@ -1,0 +1,75 @@
+"""The norm of a layer as it is: from below by Lanczos, above by a banded factor."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._arrays.array import Array, asarray_like, to_numpy
+from .._layer.stencil import Stencil
+from .._maps.banded import BandedGram
+from .._maps.matrix_free import Operator, operator_of
+from .._maps.tiling import tiling
+from .banded_certificate import Failure, certified
+from .banded_rounding import factor_loss, formed_gram
+from .lanczos import Pair, gain_of
+from .rounding import SLACK, of_layer
+from .top_vectors import promising_groups, top_pair_from
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BandedNorm:
+    """Both bounds, and the layer with the input that attains the lower one."""
+
+    lower: float
+    upper: float
+    operator: Operator
+    pair: Pair
+
+
+def banded_norm(
+    weight: Array, stencil: Stencil, gram: BandedGram, rtol: float
+) -> BandedNorm:
+    """The norm of a layer, by the factor of its banded Gram matrix.
+
+    Lanczos nearly always ends far closer to the norm than `rtol`: then the first factor
+    exists. Where it does not, some group has a larger norm, and Lanczos goes on there.
+    If that finds nothing larger either, the threshold is raised.
+    """
+    kernel, operator = to_numpy(weight), operator_of(weight, stencil)
+    formed = formed_gram(kernel, gram)
+    loss = max((factor_loss(tiling(piece)) for piece in gram.pieces), default=0.0)
+    slack, near = max(SLACK * rtol, 4 * loss), rtol / 10
+    pairs = [
+        _attained_in(slice(group, group + 1), weight, operator, None, near)
+        for group in promising_groups(weight, stencil)
+    ]
+    pair = max(pairs, key=lambda each: each.gain)
+    while True:
+        threshold = math.hypot(pair.gain * (1 + slack), 2 * math.sqrt(formed))
+        upper = certified(gram, kernel, threshold) if threshold else 0.0
+        if not isinstance(upper, Failure):
+            break
+        near /= 100
+        better = _attained_in(upper.groups, weight, operator, pair, near)
+        if better.gain < pair.gain * (1 + slack / 2):
+            slack *= 2
+        pair = max(pair, better, key=lambda each: each.gain)
+    numbers = math.prod(pair.x.shape) + math.prod(pair.y.shape)
+    lower = of_layer(weight, stencil, numbers).lower(pair.gain)
+    return BandedNorm(lower, upper, operator, pair)
+
+
+def _attained_in(
+    groups: slice, weight: Array, operator: Operator, known: Pair | None, rtol: float
+) -> Pair:
+    """The top pair that these groups have, by Lanczos from what is known of it."""
+    stencil = operator.stencil
+    start = None if known is None else to_numpy(known.x)[groups]
+    found = top_pair_from(weight, stencil, groups, start, rtol=rtol, goal=math.inf)
+    if stencil.groups == groups.stop - groups.start:
+        return found
+    mine = to_numpy(found.x)
+    whole = np.zeros((stencil.groups, *mine.shape[1:]), mine.dtype)
+    whole[groups] = mine
+    return gain_of(operator.apply, asarray_like(operator.taps, whole))
