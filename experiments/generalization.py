@@ -179,7 +179,7 @@ def _draw(results: dict[str, Any], options: Options) -> None:
             if _arm(name) == arm and x["log10_bound"] is not None
         ]
         x = [one["log10_bound"] for one in known]
-        style = {"color": colors.get(arm, "black"), "label": arm}
+        style: dict[str, Any] = {"color": colors.get(arm, "black"), "label": arm}
         errors.plot(x, [one["test_error"] for one in known], "o", **style)
         gap = [one["test_error"] - one["training_error"] for one in known]
         gaps.plot(x, gap, "o", **style)

@@ -99,16 +99,17 @@ def rows_norm(weight: Tensor, geometry: cs.Geometry) -> float:
     The weights into an output are the taps that read inside of the input: the sum of
     their squares is a convolution of squares with ones.
     """
-    full = geometry.on(2)
-    grid, padding = full.grid, full.padding
+    grid, padding = geometry.grid, geometry.padding
     if not (isinstance(grid, tuple) and isinstance(padding, tuple)) or (
-        full.boundary != "zeros"
+        geometry.boundary != "zeros"
     ):
-        raise ValueError(f"A layer must state its grid and zero padding, got {full}.")
+        raise ValueError(
+            f"A layer must state its grid and zero padding, got {geometry}."
+        )
     squares = weight.detach().double().square().sum(1, keepdim=True)  # (out, 1, *k)
     ones = torch.ones(1, 1, *grid, dtype=torch.float64)
     pads = [before for before, _ in padding]
-    return float(conv2d(ones, squares, None, full.stride, pads).sqrt().sum())
+    return float(conv2d(ones, squares, None, geometry.stride, pads).sqrt().sum())
 
 
 def _block(block: Block, name: str, found: dict[str, cs.Layer]) -> list[Step]:

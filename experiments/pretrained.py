@@ -90,7 +90,7 @@ def above_one(layer: dict[str, Any]) -> int:
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
     """Spearman's: the correlation of the ranks, without ties."""
     ranks = np.argsort(np.argsort([x, y], axis=1), axis=1)
-    return float(np.corrcoef(ranks)[0, 1])
+    return float(np.atleast_2d(np.corrcoef(ranks))[0, 1])
 
 
 def claims_on(layers: list[dict[str, Any]]) -> list[Claim]:
