@@ -355,10 +355,14 @@ def test_taps_that_cancel_are_not_relied_on(rng):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("shape", "taken"),
-    [((6, 5, 3, 2), "excess"), ((4, 7, 3, 2), "excess"), ((260, 258, 1, 2), "eigh")],
+    [
+        ((6, 5, 3, 2), "soft_threshold"),
+        ((4, 7, 3, 2), "soft_threshold"),
+        ((260, 258, 1, 2), "eigh"),
+    ],
 )
 def test_clips_come_from(shape, taken, dtype, calls, rng):
-    seen = calls((soft_threshold, "excess"), (clipping, "eigh"))
+    seen = calls((soft_threshold, "soft_threshold"), (clipping, "eigh"))
     weight = kernel(rng, *shape, dtype=dtype)
     geometry = Geometry(grid=(3, 4))
     bound = 0.6 * float(singular_values(weight, geometry).max())
@@ -370,14 +374,14 @@ def test_clips_come_from(shape, taken, dtype, calls, rng):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_last_vector_that_is_nearly_empty_goes_to_lapack(dtype, calls, rng):
-    seen = calls((soft_threshold, "excess"), (clipping, "eigh"))
+    seen = calls((soft_threshold, "soft_threshold"), (clipping, "eigh"))
     weight = kernel(rng, 66, 66, 1, 2, dtype=dtype)
     geometry = Geometry(grid=(2, 32))  # 17 frequencies: 1 more than whole vectors
     bound = 0.3 * float(singular_values(weight, geometry).max())
     got = clip(weight, geometry, bound)
     want = clipped_plainly(weight, (2, 32), bound)
     np.testing.assert_allclose(got, want, atol=30 * np.finfo(dtype).eps * bound)
-    assert set(seen) == {"excess", "eigh"}
+    assert set(seen) == {"soft_threshold", "eigh"}
 
 
 def test_matrices_that_are_real_are_the_ones_that_lapack_gets(monkeypatch, rng):

@@ -62,13 +62,13 @@ def test_dilation_costs_the_norm_nothing(rates):
     assert dilated.norm.seconds == pytest.approx(plain.norm.seconds)
 
 
-def test_large_kernels_cost_the_norm_more_where_there_are_looks(rates):
+def test_large_kernels_cost_the_norm_more_that_is_screened(rates):
     def norm(kernel, grid):
         shape = weight(80, 80, kernel, kernel)
         return plan(shape, Geometry(grid=(grid, grid))).norm.seconds
 
     more = 4 * 80 * 80 / 1e9  # axis by axis 10 taps for 9, in each transform
-    nodes = 28 * (4 * 80**3 / 1e9 + _plan.MOVE * 80**2)  # 41, 13 are known
+    nodes = 28 * (4 * 80**3 / 1e9 + _plan.NODE_SECONDS * 80**2)  # 41, 13 are known
     assert norm(5, 32) == pytest.approx(norm(3, 32) + 514 * more + nodes)
     assert norm(5, 8) == pytest.approx(norm(3, 8) + 34 * more)  # more nodes than that
 

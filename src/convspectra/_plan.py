@@ -46,6 +46,8 @@ MATRIX_APPLICATIONS, APPLICATIONS, APPLICATION_SECONDS = 100, 20, 1.5e-3
 # Seconds that a column of tiles takes at least, and the speed of a banded factorization
 # on one core over that of a product: tiles are rounded up, and each column is solved.
 COLUMN_SECONDS, BAND_SPEED = 1e-4, 0.5
+# The tolerance of the norm that is priced: the default.
+RTOL = 1e-4
 # Bytes that are always needed: threads, their workspaces, small arrays.
 BASE_MEMORY = 2**25
 JOBS: dict[str, Callable[[Array, Geometry], object]] = {
@@ -114,7 +116,7 @@ def plan(weight: Array, geometry: Geometry) -> Plan:
 
 
 def _norm(stencil: Stencil) -> Cost:
-    route = norm_route(stencil, real=True, on_host=True)
+    route = norm_route(stencil, real=True, on_host=True, rtol=RTOL)
     if route.algorithm == "matrix":
         return _plus(
             _of_matrix(stencil, products=1), _lanczos(stencil, MATRIX_APPLICATIONS)

@@ -226,12 +226,13 @@ def test_large_layers_are_certified_closely(options, rng):
     groups = options.get("groups", 1)
     weight = rng.standard_normal((8 * groups, 8, 3, 3))
     geometry = Geometry((28, 30), boundary="zeros", **options)
-    found = operator_norm(weight, geometry, 1e-3)
+    rtol = 1e-2 if options else 1e-3
+    found = operator_norm(weight, geometry, rtol)
     assert found.method == "compression"
     gain = float(top_vectors(weight, geometry).gain)
     assert found.lower <= gain * (1 + 1e-6)
     assert gain <= found.upper <= gain * 1.01
-    assert found.gap <= (1e-3 if not options else 1e-2)
+    assert found.gap <= rtol
 
 
 def test_the_bound_has_the_derivative_that_differences_have(rng):

@@ -171,7 +171,7 @@ def norm_by(
         upper = with_gradient(upper, gradient, weight)
     else:
         lower, upper = call_on_host(both, weight, arrays=0, scalars=(-1, 1))
-    method = route.method if route else method_of(stencil)
+    method = route.method if route else method_of(stencil, rtol)
     return NormBounds(lower=lower, upper=upper, method=method, grid=stencil.grid)
 
 
@@ -195,7 +195,9 @@ def norm_bounds(
     double, scale = normalized(weight)
     if route is None:
         real, host = not is_complex(double), is_host(double)
-        route = norm_route(stencil, real=real, on_host=host, is_quick=not attain)
+        route = norm_route(
+            stencil, real=real, on_host=host, rtol=rtol, is_quick=not attain
+        )
     if route.method == "matrix":
         bounds = _by_matrix(double, operator_of(double, stencil), rtol)
     elif route.method == "banded":
