@@ -178,7 +178,7 @@ def method_of(stencil: Stencil, rtol: float = 0.0, *, is_quick: bool = False) ->
     """What certifies the upper bound of a layer's norm.
 
     Quick is what training asks for: an upper bound alone, in less time than a banded
-    factor may take.
+    factor may take, and of the torus that `project` has brought within a bound.
     """
     if stencil.axes is None:
         return "supremum"
@@ -190,7 +190,7 @@ def method_of(stencil: Stencil, rtol: float = 0.0, *, is_quick: bool = False) ->
         return "matrix"
     # A banded factor closes the interval to any `rtol`; the others cost less, and how
     # near they come is known only when they are done.
-    compresses = _compresses(stencil)
+    compresses = not is_quick and _compresses(stencil)
     if compresses and compression_gap(stencil) <= rtol:
         return "compression"
     if (products <= QUICK_LIMIT or not is_quick) and affordable_band(stencil):

@@ -310,3 +310,14 @@ def test_a_kernel_at_two_geometries_satisfies_the_bound_at_both(method):
     found = enforce(weight, geometries, bound, method)
     largest = max(norm_by_matrix(found.weight, g) for g in geometries)
     assert largest <= found.after <= bound
+
+
+def test_a_layer_that_is_held_by_a_torus_is_not_scaled_down_further(rng):
+    """The torus that was brought within the bound is what certifies it."""
+    weight = rng.standard_normal((12, 12, 3, 3))
+    geometry = Geometry(grid=28, stride=2, padding=1, boundary="zeros")
+    norm = float(operator_norm(weight, geometry).upper)
+    found = project(weight, geometry, 0.6 * norm)
+    assert found.rounds > 0
+    assert found.after.upper <= 0.6 * norm
+    assert found.gap <= 1e-3
