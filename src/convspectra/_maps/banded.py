@@ -220,6 +220,7 @@ def _coupled(
     each = np.zeros((len(pairs), taps * taps), dtype=int)
     np.add.at(each, (place, tap[one] * taps + tap[other]), 1)
     counts, pattern = np.unique(each, axis=0, return_inverse=True)
+    pattern = pattern.reshape(-1)  # NumPy 2.0 returns a column
     i, j = np.divmod(pairs, count)
     label = np.arange(count)  # of the chain that a site is part of: its first site
     while (label[i] != label[j]).any():
