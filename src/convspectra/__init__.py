@@ -14,9 +14,9 @@ from ._norm.operator_norm import NormBounds as NormBounds
 from ._norm.operator_norm import operator_norm as operator_norm
 from ._norm.top_vectors import TopVectors as TopVectors
 from ._norm.top_vectors import top_vectors as top_vectors
-from ._plan import Cost as Cost
 from ._plan import Plan as Plan
 from ._plan import plan as plan
+from ._price import Cost as Cost
 from ._report.spectra import LayerSpectrum as LayerSpectrum
 from ._report.spectra import Report as Report
 from ._report.spectra import spectra as spectra
