@@ -42,6 +42,8 @@ class Options:
         Whether kernels with one tap, 1x1 convolutions and matrices, are left out.
     rtol : float
         Relative gap between the bounds of a norm.
+    budget : float, optional
+        Seconds that a norm may take.
     """
 
     keys: list[str] | None = None
@@ -52,6 +54,7 @@ class Options:
     fold: bool = False
     skip_pointwise: bool = False
     rtol: float = 1e-4
+    budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

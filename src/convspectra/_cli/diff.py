@@ -41,7 +41,7 @@ def diff(args: argparse.Namespace) -> int:
         before, after = (
             _load(path, layer) for path, layer in zip((args.before, args.after), pair)
         )
-        rows.append(_growth(before, after, options.rtol))
+        rows.append(_growth(before, after, options))
     rows.sort(key=lambda row: -row["growth_upper"])
     if args.json:
         files = {"before": str(args.before), "after": str(args.after)}
@@ -98,10 +98,11 @@ def _load(path: Path, layer: StoredLayer) -> Layer:
         return layer.load()
 
 
-def _growth(before: Layer, after: Layer, rtol: float) -> dict[str, Any]:
+def _growth(before: Layer, after: Layer, options: Options) -> dict[str, Any]:
     """Both norms, and bounds on their ratio: 1 for a layer that is the same."""
-    first = operator_norm(before.weight, before.geometry, rtol)
-    second = operator_norm(after.weight, after.geometry, rtol)
+    rtol, budget = options.rtol, options.budget
+    first = operator_norm(before.weight, before.geometry, rtol, budget=budget)
+    second = operator_norm(after.weight, after.geometry, rtol, budget=budget)
     lower = _ratio(float(second.lower), float(first.upper))
     upper = _ratio(float(second.upper), float(first.lower))
     if before.geometry == after.geometry and np.array_equal(

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from .. import baselines
@@ -11,7 +12,7 @@ from .._bound.project import project
 from .._checkpoint import Kernel, Network
 from .._checkpoint.select import select
 from .._layer.layer import Layer
-from .._norm.operator_norm import operator_norm
+from .._norm.operator_norm import NormBounds, operator_norm
 from .._norm.rounding import TIGHT
 from .._report.spectra import (
     EVERY_SIZE,
@@ -58,7 +59,7 @@ def values(args: argparse.Namespace) -> int:
 
     def measure(layer: Layer) -> None:
         layer.geometry.resolve_axes(layer.weight.shape[2:])  # which needs a grid
-        found.append(layer_spectrum(layer, args.rtol))
+        found.append(layer_spectrum(layer, args.rtol, args.budget))
 
     _, skipped = _each(args, measure)
     rows = [{**layer.row(), "input": layer.geometry.grid} for layer in found]
@@ -80,9 +81,9 @@ def norm(args: argparse.Namespace) -> int:
     rows = []
 
     def measure(layer: Layer) -> None:
-        norm = operator_norm(layer.weight, layer.geometry, args.rtol)
+        norm = _norm_of(layer, args.rtol, args)
         if args.fail_above is not None and norm.lower <= args.fail_above < norm.upper:
-            norm = operator_norm(layer.weight, layer.geometry, min(args.rtol, TIGHT))
+            norm = _norm_of(layer, min(args.rtol, TIGHT), args)
         rows.append(row_of(layer) | bounds(norm))
 
     _, skipped = _each(args, measure)
@@ -99,12 +100,15 @@ def clipped(args: argparse.Namespace) -> int:
     """Clip and crop each kernel, and write a copy of the file."""
 
     def change(layer: Layer) -> tuple[Array, dict[str, Any]]:
-        weight, geometry = layer.weight, layer.geometry
-        before = operator_norm(weight, geometry, args.rtol)
         found = clip(
-            weight, geometry, args.max_norm, args.rounds, min_norm=args.min_norm
+            layer.weight,
+            layer.geometry,
+            args.max_norm,
+            args.rounds,
+            min_norm=args.min_norm,
         )
-        after = operator_norm(found, geometry, args.rtol)
+        before = _norm_of(layer, args.rtol, args)
+        after = _norm_of(replace(layer, weight=found), args.rtol, args)
         return found, bounds(before, "before_") | bounds(after, "after_")
 
     rows = _change(args, CHANGE, change)
@@ -140,7 +144,7 @@ def compare(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
 
     def measure(layer: Layer) -> None:
-        norm = operator_norm(layer.weight, layer.geometry, args.rtol)
+        norm = _norm_of(layer, args.rtol, args)
         found = [
             ("operator_norm", "attained lower bound", Lower(norm.lower)),
             ("operator_norm", "certified upper bound", Upper(norm.upper)),
@@ -157,6 +161,10 @@ def compare(args: argparse.Namespace) -> int:
     _, skipped = _each(args, measure)
     _show(args, COMPARISON, rows, skipped)
     return 0
+
+
+def _norm_of(layer: Layer, rtol: float, args: argparse.Namespace) -> NormBounds:
+    return operator_norm(layer.weight, layer.geometry, rtol, budget=args.budget)
 
 
 def _change(

@@ -43,7 +43,7 @@ def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
     found: list[LayerSpectrum] = []
     for layer in watch(layers):
         try:
-            found.append(layer_spectrum(layer.load(), options.rtol))
+            found.append(layer_spectrum(layer.load(), options.rtol, options.budget))
         except (ValueError, TypeError) as error:
             skipped[layer.name] = f"{error}".rstrip(".")
     if not found:

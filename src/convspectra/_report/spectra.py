@@ -246,7 +246,9 @@ def reasons(skipped: Mapping[str, str]) -> list[str]:
     ]
 
 
-def spectra(layers: Iterable[Layer], *, rtol: float = 1e-4) -> Report:
+def spectra(
+    layers: Iterable[Layer], *, rtol: float = 1e-4, budget: float | None = None
+) -> Report:
     """Compute the singular values and the certified norm of each layer.
 
     Parameters
@@ -257,6 +259,8 @@ def spectra(layers: Iterable[Layer], *, rtol: float = 1e-4) -> Report:
         input size, and no values.
     rtol : float
         Relative gap between the bounds of each norm; see `operator_norm`.
+    budget : float, optional
+        Seconds that each norm may take; see `operator_norm`.
 
     Returns
     -------
@@ -269,16 +273,18 @@ def spectra(layers: Iterable[Layer], *, rtol: float = 1e-4) -> Report:
     >>> found.sorted_values().round(3)
     array([1.   , 0.655, 0.655, 0.095, 0.095])
     """
-    found = tuple(layer_spectrum(layer, rtol) for layer in layers)
+    found = tuple(layer_spectrum(layer, rtol, budget) for layer in layers)
     return Report(found, dict(getattr(layers, "skipped", {})))
 
 
-def layer_spectrum(layer: Layer, rtol: float) -> LayerSpectrum:
+def layer_spectrum(
+    layer: Layer, rtol: float, budget: float | None = None
+) -> LayerSpectrum:
     """The values and the norm of one layer."""
     start = time.perf_counter()
     weight, geometry = layer.weight, layer.geometry
     stencil = stencil_of(weight, geometry)
-    norm = operator_norm(weight, geometry, rtol)
+    norm = operator_norm(weight, geometry, rtol, budget=budget)
     lower, upper = (float(to_numpy(x)) for x in (norm.lower, norm.upper))
     values = None
     if geometry.grid is not None:
