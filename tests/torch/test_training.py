@@ -422,14 +422,6 @@ def test_a_penalty_of_nothing_is_zero_and_knows_its_kinds():
         penalty(small(), kind="all")
 
 
-def test_a_penalty_has_no_second_derivative_and_says_so():
-    model = nn.Conv1d(1, 1, 3)
-    loss = penalty(model, 0.01)
-    (gradient,) = torch.autograd.grad(loss, model.weight, create_graph=True)
-    with pytest.raises(RuntimeError, match="norm_backward"):
-        gradient.sum().backward()
-
-
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
 def test_a_penalty_on_a_weight_that_a_hook_sets_is_refused():
     model = nn.utils.weight_norm(nn.Conv1d(1, 1, 3))

@@ -56,7 +56,7 @@ def check_weight(weight: Array) -> None:
             "`weight` must hold numbers, got a tensor on the meta device. Materialize "
             "the model first."
         )
-    if not is_traced(weight):
+    if not (is_traced(weight) or is_transformed(weight)):
         xp = namespace(weight)
         if not bool(xp.all(xp.isfinite(weight))):
             raise ValueError("`weight` must be finite, got NaN or infinity in it.")
@@ -109,6 +109,19 @@ def is_traced(x: Array) -> bool:
     """Whether `x` is a JAX tracer, whose numbers nobody can look at."""
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(x, jax.core.Tracer)
+
+
+def is_transformed(x: Array) -> bool:
+    """Whether `x` is in a transformation of torch.func, or has a forward tangent."""
+    if not array_api_compat.is_torch_array(x):
+        return False
+    from torch._C._functorch import is_functorch_wrapped_tensor
+    from torch.autograd import forward_ad
+
+    if is_functorch_wrapped_tensor(x):
+        return True
+    dual = forward_ad._current_level >= 0
+    return dual and forward_ad.unpack_dual(x).tangent is not None
 
 
 def astype(x: Array, name: str) -> Array:

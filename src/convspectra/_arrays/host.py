@@ -17,6 +17,7 @@ from .array import (
     is_complex,
     is_host,
     is_traced,
+    is_transformed,
     namespace,
     stop_gradient,
 )
@@ -82,8 +83,9 @@ def call_on_host(
     *,
     arrays: int,
     scalars: tuple[int, ...] = (),
+    has_gradient: bool = False,
 ) -> tuple[Any, ...]:
-    """Call `f` on the plain numbers of `weight`, also under JAX's transformations.
+    """Call `f` on the plain numbers of `weight`, under any transformation of it.
 
     Parameters
     ----------
@@ -93,7 +95,32 @@ def call_on_host(
     scalars : tuple of {-1, 0, 1}
         Where JAX has no double precision, each of these numbers is rounded down, to
         the nearest, or up.
+    has_gradient : bool
+        Whether the first array is the gradient of the last number, which then has this
+        derivative. All else is a constant to automatic differentiation.
     """
+    found = _call_on_host(f, weight, arrays, scalars, has_gradient)
+    if has_gradient and array_api_compat.is_jax_array(weight):
+        return *found[:-1], _with_gradient(found[-1], found[0], weight)
+    return found
+
+
+def _call_on_host(
+    f: Callable[[Array], tuple[Any, ...]],
+    weight: Array,
+    arrays: int,
+    scalars: tuple[int, ...],
+    has_gradient: bool,
+) -> tuple[Any, ...]:
+    if is_transformed(weight) or (
+        has_gradient and array_api_compat.is_torch_array(weight)
+    ):
+        from .torch_function import HostFunction
+
+        def plainly(plain: Array) -> tuple[Any, ...]:
+            return _call_on_host(f, plain, arrays, scalars, False)
+
+        return HostFunction.apply(weight, plainly, has_gradient)
     if not array_api_compat.is_jax_array(weight):
         found = with_one_thread(f, detach_to_numpy(weight))
         back = [asarray_like(weight, x) for x in found[:arrays]]
@@ -138,11 +165,12 @@ def scalar_like(weight: Array, value: float) -> Any:
 
 def is_differentiated(weight: Array) -> bool:
     """Whether anyone may ask for a derivative by `weight`."""
-    return is_traced(weight) or getattr(weight, "requires_grad", False)
+    needs_gradient = getattr(weight, "requires_grad", False)
+    return needs_gradient or is_traced(weight) or is_transformed(weight)
 
 
-def with_gradient(value: Any, gradient: Array, weight: Array) -> Any:
-    """`value` with a derivative of Re <gradient, d weight>."""
+def _with_gradient(value: Any, gradient: Array, weight: Array) -> Any:
+    """`value` with a derivative of Re <gradient, d weight>, for JAX."""
     xp = namespace(weight)
     zero = weight - stop_gradient(weight)  # which has a derivative
     change = conj(gradient) * zero

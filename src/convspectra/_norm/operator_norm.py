@@ -19,7 +19,6 @@ from .._arrays.host import (
     call_on_host,
     detach_to_numpy,
     is_differentiated,
-    with_gradient,
 )
 from .._base import fraction, positive
 from .._layer.geometry import Geometry
@@ -201,10 +200,9 @@ def norm_by(
         return bounds.derivative(), bounds.lower, bounds.upper
 
     if is_differentiated(weight):
-        gradient, lower, upper = call_on_host(
-            both_and_gradient, weight, arrays=1, scalars=(-1, 1)
+        _, lower, upper = call_on_host(
+            both_and_gradient, weight, arrays=1, scalars=(-1, 1), has_gradient=True
         )
-        upper = with_gradient(upper, gradient, weight)
     else:
         lower, upper = call_on_host(both, weight, arrays=0, scalars=(-1, 1))
     return NormBounds(lower=lower, upper=upper, method=method, grid=stencil.grid)
