@@ -47,8 +47,8 @@ class HostFunction(torch.autograd.Function):
         return grad.to(gradient.dtype) * gradient, None, None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: torch.Tensor | None, *_: Any) -> Any:
-        weight, gradient = ctx.saved_tensors
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        (weight, gradient), tangent = ctx.saved_tensors, tangents[0]
         change = None
         if tangent is not None:
             along = _Once.apply(weight, gradient).conj() * tangent
@@ -56,13 +56,8 @@ class HostFunction(torch.autograd.Function):
         return *([None] * ctx.constants), change
 
     @staticmethod
-    def vmap(
-        info: Any,  # noqa: ARG004
-        in_dims: tuple[int, None, None],
-        weight: torch.Tensor,
-        f: Any,
-        has_gradient: bool,
-    ) -> tuple[Any, tuple[int, ...]]:
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:  # noqa: ARG004
+        weight, f, has_gradient = args
         each = weight.movedim(in_dims[0], 0).unbind()
         found = [HostFunction.apply(one, f, has_gradient) for one in each]
         together = tuple(torch.stack(outputs) for outputs in zip(*found))
