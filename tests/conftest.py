@@ -10,6 +10,7 @@ from optional import library
 
 from convspectra._arrays.threads import cores
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # TensorFlow's plain CPU code has no dilated transposed convolutions; oneDNN's has, and
 # is the default on machines of one maker only. It is read when TensorFlow is imported.
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
@@ -18,7 +19,7 @@ os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
 settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("shared")
 
-LIBRARIES = ("numpy", "array_api_strict", "torch", "jax.numpy")
+LIBRARIES = ("numpy", "array_api_strict", "torch", "jax.numpy", "tensorflow")
 
 
 @pytest.fixture(scope="session", autouse=True)
