@@ -25,6 +25,7 @@ from ._spectrum import singular_values as singular_values
 from ._spectrum import summarize as summarize
 
 if _typing.TYPE_CHECKING:
+    from . import keras as keras
     from . import torch as torch
 
     __version__: str
@@ -32,9 +33,9 @@ if _typing.TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> _typing.Any:
-        """Import what takes long when it is asked for: PyTorch, and the metadata."""
-        if name == "torch":
-            return _import_module(".torch", __name__)
+        """Import what takes long when it is asked for: frameworks, and the metadata."""
+        if name in ("keras", "torch"):
+            return _import_module(f".{name}", __name__)
         if name == "__version__":
             return _import_module("importlib.metadata").version(__name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

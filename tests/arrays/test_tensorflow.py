@@ -176,7 +176,7 @@ def test_what_xla_compiles_is_told_so():
 
 
 def test_integers_and_unknown_shapes_are_refused():
-    with pytest.raises(TypeError, match="must be floating point .* got int8"):
+    with pytest.raises(TypeError, match=r"must be floating point .* got int8"):
         operator_norm(tf.ones((2, 2, 3), tf.int8), Geometry(4))
     spec = tf.TensorSpec((None, 2, 3), tf.float32)
     traced = tf.function(lambda w: upper(w, Geometry(4)), input_signature=[spec])
