@@ -13,8 +13,6 @@ from convspectra._cli.main import main
 needed("keras")
 from convspectra.keras import clip_, layers, project_  # noqa: E402
 
-# Where Keras's arrays meet NumPy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 FIRST = "channels_first"
 
 

@@ -40,9 +40,10 @@ class AnySize:
 
     def to_layer(self, weight: Any) -> Array:
         """A weight of a layer as a kernel in the layout of `Layer`."""
-        is_variable = isinstance(weight, keras.Variable)
-        tensor = weight.value if is_variable else keras.ops.convert_to_tensor(weight)
-        return to_layer(self.role(tuple(tensor.shape)), tensor)
+        tensor: Any = keras.ops.convert_to_tensor(weight)
+        if isinstance(weight, keras.Variable):
+            tensor = weight.value  # which on TensorFlow the line above is not
+        return to_layer(self.role(tuple(weight.shape)), tensor)
 
     def from_layer(self, kernel: Array, shape: tuple[int, ...]) -> Array:
         return from_layer(self.role(shape), kernel, shape)

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._layer.layer import Layer, scale_outputs
 from .._text import cell
-from ._record import BatchNorm, Recorder, Use, check_is_built
+from ._record import BatchNorm, Recorder, Use, check_is_built, numbers_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,5 +88,5 @@ def _layer(use: Use, several: bool) -> Layer:
 
 def _gain(norm: BatchNorm) -> np.ndarray:
     """What a BatchNormalization multiplies each channel with, once it is trained."""
-    gain = 1 / np.sqrt(keras.ops.convert_to_numpy(norm.moving_variance) + norm.epsilon)
-    return gain * keras.ops.convert_to_numpy(norm.gamma) if norm.scale else gain
+    gain = 1 / np.sqrt(numbers_of(norm.moving_variance) + norm.epsilon)
+    return gain * numbers_of(norm.gamma) if norm.scale else gain

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from .._arrays.array import is_tensorflow_array, to_numpy
 from .._checkpoint.keras_config import Described, to_layer
 from .._layer.geometry import Geometry
 
@@ -35,8 +36,16 @@ class Use:
     @property
     def kernel(self) -> np.ndarray:
         """The numbers in effect, in the layout of `Layer`."""
-        found = keras.ops.convert_to_numpy(getattr(self.layer, self.weight))
+        found = numbers_of(getattr(self.layer, self.weight))
         return np.array(to_layer(self.role, found), order="C")
+
+
+def numbers_of(weight: Any) -> np.ndarray:
+    """The numbers of a variable or a tensor."""
+    value: Any = weight.value if isinstance(weight, keras.Variable) else weight
+    if is_tensorflow_array(value):  # whom Keras asks in a way that NumPy 2 warns of
+        return to_numpy(value)
+    return np.asarray(keras.ops.convert_to_numpy(value))
 
 
 def check_is_built(model: Any) -> None:

@@ -105,9 +105,10 @@ class SpectralClip(keras.callbacks.Callback):
 
     def apply(self) -> Pass:
         """Make a pass now: bring every layer within its bound."""
-        start = time.perf_counter()
+        start, model = time.perf_counter(), self.model
+        assert model is not None  # `fit` sets it
         self.last = bring_inside(
-            self.model, self.max_norm, self.method, linear=self.linear, frozen=False
+            model, self.max_norm, self.method, linear=self.linear, frozen=False
         )
         self.passes += 1
         if self.log is not None:
