@@ -10,7 +10,7 @@ import numpy as np
 
 from .._arrays.host import one_thread
 from .._arrays.threads import spread
-from .._bound.enforce import Within, norm_of, within
+from .._bound.enforce import Enforced, enforce, largest_norm
 from .._checkpoint.keras_config import from_layer
 from .._layer.geometry import Geometry
 from .._training import Bounds, Change, Pass, bounds_of
@@ -56,14 +56,14 @@ def bring_inside(
     check_is_built(model)
     recorder = Recorder(model, batch_norms=False)
     targets, left = targets_of(recorder.uses, max_norm, linear=linear, frozen=frozen)
-    made: dict[int, Within] = {}
+    made: dict[int, Enforced] = {}
     wrong: dict[int, str] = {}
 
     def some(first: int, stop: int) -> None:
         for number in range(first, stop):
             target = targets[number]
             try:
-                made[number] = within(
+                made[number] = enforce(
                     target.kernel, target.geometries, target.max_norm, method
                 )
             except (ValueError, TypeError) as error:
@@ -76,9 +76,8 @@ def bring_inside(
         raise ValueError("\n".join(wrong[number] for number in sorted(wrong)))
     changes = tuple(_change(t, method, made[i]) for i, t in enumerate(targets))
     for number, target in enumerate(targets):
-        kernel = made[number].weight
-        if kernel is not None:
-            target.write(kernel)
+        if made[number].is_changed:
+            target.write(made[number].weight)
     return Pass(changes, recorder.skipped | left, time.perf_counter() - start)
 
 
@@ -118,12 +117,10 @@ def _reason(use: Use, bound: float | None, *, linear: bool, frozen: bool) -> str
     return "" if use.variable.trainable or frozen else "its weight is frozen"
 
 
-def _change(target: Target, method: str, found: Within) -> Change:
+def _change(target: Target, method: str, found: Enforced) -> Change:
     """What was done to a kernel; norms that are not known wait to be asked for."""
     before, after = found.before, found.after
     if before is None or after is None:
-        before = partial(norm_of, target.kernel, target.geometries, method)
-        after = before
-        if found.weight is not None:
-            after = partial(norm_of, found.weight, target.geometries, method)
+        before = partial(largest_norm, target.kernel, target.geometries, method)
+        after = partial(largest_norm, found.weight, target.geometries, method)
     return Change(target.name, before, after, target.max_norm)
