@@ -1,13 +1,16 @@
 """Compiled routines for matrices in the lanes of vectors, against LAPACK."""
 
+import importlib.util
+
 import numba
 import numpy as np
 import pytest
 
-from convspectra._compiled import dqds
+from convspectra._compiled import cholesky_panels, dqds, simd
 from convspectra._compiled.cholesky_batched import (
     definite_products,
     definite_triangles,
+    top_products,
     top_triangles,
 )
 from convspectra._compiled.cholesky_panels import (
@@ -283,6 +286,24 @@ def test_products_of_matrices_with_their_adjoints(side, columns, dtype, rng):
     assert np.count_nonzero(im) == np.count_nonzero(found.imag)
 
 
+def test_products_are_the_same_with_other_registers(monkeypatch, rng):
+    monkeypatch.setattr(simd, "ONE_REGISTER", not simd.ONE_REGISTER)
+    name, path = "convspectra._compiled.other_panels", cholesky_panels.__file__
+    spec = importlib.util.spec_from_file_location(name, path)
+    other = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(other)
+    for side, columns in ((1, 1), (17, 5), (33, 32), (40, 70), (129, 33)):
+        panels, numbers, rows = layout(side)
+        parts = np.zeros((2, 2, columns, rows + 5))
+        parts[..., :side] = rng.standard_normal((2, 2, columns, side))
+        re, im = np.full((2, 2, numbers), np.nan)
+        other.gram_panels(*parts, panels, rows, re, im)
+        matrices = (parts[0] + 1j * parts[1])[..., :side].swapaxes(1, 2)
+        want = np.tril(matrices @ matrices.conj().swapaxes(1, 2))
+        found = np.tril(from_panels(re, im, side))
+        np.testing.assert_allclose(found, want, atol=1e-14 * columns)
+
+
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("terms", [1, 9, 22])
 @pytest.mark.parametrize("count", [1, 3, 4, 7, 9])
@@ -335,6 +356,11 @@ def test_factors_of_products(side, columns, dtype, rng):
     squares[1::3] = np.resize([np.nan, 0, -1], len(squares[1::3]))
     definite_products(re, im, squares, found)
     np.testing.assert_array_equal(found, np.arange(count) % 3 > 1)
+    start = np.zeros((2, side), dtype)
+    start[0] = 1 / np.sqrt(side)
+    top_products(re, im, start, side, found)
+    np.testing.assert_allclose(found, top, rtol=1e-2)
+    assert (found <= top * (1 + near)).all()
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 24])

@@ -14,8 +14,8 @@ from convspectra._layer.stencil import stencil_of
 from convspectra._maps.symbol import Taps, pattern_of, taps_of
 from convspectra._norm import rounding
 from convspectra._norm.boxes import Boxes
+from convspectra._norm.interpolation import Nodes
 from convspectra._norm.rounding import UNIT_DOUBLE, UNIT_SINGLE
-from convspectra._norm.screening import Nodes
 from convspectra._norm.search import _Search
 from convspectra._route import NormRoute
 
@@ -78,7 +78,7 @@ def allowances(channels):
     """What is allowed on each step for a 3x3 kernel, as the table shows it."""
     stencil = stencil_of(np.zeros((1, 1, 3, 3)), Geometry(grid=9))
     taps = Taps(np.zeros((9, 1)), pattern_of(stencil), (1, channels, channels))
-    nodes = Nodes(taps.degree, real=True)
+    nodes = Nodes(tuple(taps.degree), real=True)
     storage = storage_of(channels)
     screening = storage.additions, channels, storage.factor_bound, UNIT_SINGLE
     return {

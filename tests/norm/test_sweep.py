@@ -12,7 +12,7 @@ from convspectra import dense_matrix, operator_norm, project, singular_values
 
 BLOCKS, EACH = 40, 100
 ROUTES = (
-    {"algorithm": "values"},
+    {"algorithm": "small matrices"},
     {"algorithm": "every frequency", "is_screened": False},
     {"algorithm": "every frequency", "is_screened": True},
     {"algorithm": "search", "is_screened": False},

@@ -203,40 +203,60 @@ def top_triangles(re, im, start, steps, found):
     steps : int
     found : array, shape (count,)
     """
-    (entries, number), side = re.shape, start.shape[1]
+    entries, number = re.shape
     W = lanes(re)
-    S = 2 * W
     flat_re, flat_im = re.reshape(re.size), im.reshape(im.size)
-    a = aligned(entries * S, found)
-    v, u = aligned(side * S, found), aligned(side * S, found)
-    before = aligned(side * S, found)
-    diagonal, squares = aligned(steps * W, found), aligned(steps * W, found)
-    zero = splat(load(a, 0), 0)
-    one = splat(zero, 1)
+    a = aligned(2 * entries * W, found)
     for first in range(0, number, W):
         count = min(W, number - first)
         take(flat_re, flat_im, entries, number, first, count, a)
-        for i in range(side):
-            put(v, i * S, (splat(zero, start[0, i]), splat(zero, start[1, i])))
-            put(before, i * S, (zero, zero))
-        beta = zero
-        for n in range(steps):
-            multiply(a, v, u, side)
-            alpha = zero
-            for k in range(0, side * S, S):
-                x, y = get(u, k), get(v, k)
-                alpha = alpha + x[0] * y[0] + x[1] * y[1]
-            square = zero
-            for k in range(0, side * S, W):
-                x = load(u, k) - alpha * load(v, k) - beta * load(before, k)
-                store(u, k, x)
-                square = square + x * x
-            store(diagonal, n * W, alpha)
-            store(squares, n * W, square)
-            beta = sqrt(square)
-            inverse = where_less(zero, square, one / beta, zero)
-            v, before = before, v
-            for k in range(0, side * S, S):
-                put(v, k, scale(inverse, get(u, k)))
-        top = largest_eigenvalue(diagonal, squares, steps)
-        store_first(found, first, top, count)
+        store_first(found, first, lanczos(a, start, steps), count)
+
+
+@jit
+def top_products(re, im, start, steps, found):
+    """As `top_triangles`, for H H^H; H is (side, columns, count)."""
+    side, columns, number = re.shape
+    W = lanes(re)
+    flat_re, flat_im = re.reshape(re.size), im.reshape(im.size)
+    h = aligned(2 * side * columns * W, found)
+    a = aligned(side * (side + 1) * W, found)
+    for first in range(0, number, W):
+        count = min(W, number - first)
+        take(flat_re, flat_im, side * columns, number, first, count, h)
+        products(h, side, columns, a)
+        store_first(found, first, lanczos(a, start, steps), count)
+
+
+@subroutine
+def lanczos(a, start, steps):
+    """The largest eigenvalues of matrices, about and from below."""
+    W, side = lanes(a), start.shape[1]
+    S = 2 * W
+    v, u, before = aligned(side * S, a), aligned(side * S, a), aligned(side * S, a)
+    diagonal, squares = aligned(steps * W, a), aligned(steps * W, a)
+    zero = splat(load(a, 0), 0)
+    one = splat(zero, 1)
+    for i in range(side):
+        put(v, i * S, (splat(zero, start[0, i]), splat(zero, start[1, i])))
+        put(before, i * S, (zero, zero))
+    beta = zero
+    for n in range(steps):
+        multiply(a, v, u, side)
+        alpha = zero
+        for k in range(0, side * S, S):
+            x, y = get(u, k), get(v, k)
+            alpha = alpha + x[0] * y[0] + x[1] * y[1]
+        square = zero
+        for k in range(0, side * S, W):
+            x = load(u, k) - alpha * load(v, k) - beta * load(before, k)
+            store(u, k, x)
+            square = square + x * x
+        store(diagonal, n * W, alpha)
+        store(squares, n * W, square)
+        beta = sqrt(square)
+        inverse = where_less(zero, square, one / beta, zero)
+        v, before = before, v
+        for k in range(0, side * S, S):
+            put(v, k, scale(inverse, get(u, k)))
+    return largest_eigenvalue(diagonal, squares, steps)

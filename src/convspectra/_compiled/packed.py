@@ -193,6 +193,7 @@ class Batched:
 Storage: TypeAlias = Panels | Batched
 
 
+@cached(maxsize=256)
 def storage_of(side: int) -> Storage:
     """The storage in which single-precision matrices of this side are factorized."""
     return Batched(side) if side <= BATCHED_SIDE else Panels(side)

@@ -11,8 +11,7 @@ frequency, and group by group in each; those asked about are in this order.
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Callable
 
 import numpy as np
 
@@ -22,16 +21,13 @@ from .._arrays.threads import spread
 from .._compiled.packed import Panels, Storage
 from .._maps.split_complex import ColumnSymbols
 from .._maps.symbol import Taps, chunks, phase_like, symbol
+from .interpolation import Batches
 from .lanczos import norm_estimates
 
 # Most (frequencies x numbers per frequency) held at once; matrices are not held.
 NUMBERS_HELD = 2**22
 # Multiplications of a factorization that are worth a thread: about 10 ms.
 THREAD_PRODUCTS = 2**25
-
-# Slices of the frequencies in hand, with the matrices of all groups there in packed
-# storage: real parts and imaginary parts. Each may overwrite the one before.
-Batches: TypeAlias = Iterator[tuple[slice, np.ndarray, np.ndarray]]
 
 
 class GramPass(ABC):
@@ -106,8 +102,11 @@ class GramPass(ABC):
         if not len(which):
             return
         groups, axis = self.groups, self.storage.axis
-        own, index = np.unique(which // groups, return_inverse=True)
-        bounds = np.searchsorted(index, np.arange(len(own) + 1))
+        if groups == 1:
+            own, index, bounds = which, which, np.arange(len(which) + 1)
+        else:
+            own, index = np.unique(which // groups, return_inverse=True)
+            bounds = np.searchsorted(index, np.arange(len(own) + 1))
         make = self.prepare(frequencies[own], self.grid_sizes)
 
         def portion(start: int, stop: int) -> None:
