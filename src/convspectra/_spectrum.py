@@ -1,5 +1,6 @@
 """What are all the singular values of a layer, and what is read off them?"""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from ._arrays.array import (
     asarray_like,
     indices_like,
     is_complex,
+    is_host,
     namespace,
     normalized,
     widen,
@@ -123,13 +125,15 @@ def _compressed(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
 def _on_the_grid(values: Array, representative: np.ndarray, stencil: Stencil) -> Array:
     """The values of all frequencies, from those of their representatives."""
     xp = namespace(values)
-    aliases = int(np.prod(stencil.stride))
+    aliases = math.prod(stencil.stride)
     missing = (
         min(stencil.out_channels, aliases * stencil.in_channels) - values.shape[-1]
     )
     if missing:  # those of phases without a tap
         zeros = asarray_like(values, np.zeros((*values.shape[:-1], missing)))
         values = xp.concat([values, zeros], axis=-1)
+    if is_host(values):
+        return values[representative]
     full = xp.take(values, indices_like(values, representative.reshape(-1)), axis=0)
     return xp.reshape(full, (*stencil.rows, *values.shape[1:]))
 
