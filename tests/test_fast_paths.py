@@ -180,7 +180,7 @@ def test_the_route_is_the_cheapest(shape, grid, algorithm, screened, rng):
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 8), (9, 4), (70, 90), (200, 66)])
 def test_one_matrix_stands_for_all_frequencies(shape, stride, grid, dtype, calls, rng):
-    seen = calls((one_matrix, "matrix_at"))
+    seen = calls((search, "norm_of_one_matrix"))
     weight = kernel(rng, *shape, 1, 1, dtype=dtype)
     geometry = Geometry(grid=grid, stride=stride)
     found = operator_norm(weight, geometry)
@@ -207,7 +207,7 @@ def test_one_matrix_stands_for_all_frequencies(shape, stride, grid, dtype, calls
 def test_one_matrix_where_no_tap_reaches_another_site(
     shape, options, taken, calls, rng
 ):
-    seen = calls((one_matrix, "matrix_at"))
+    seen = calls((search, "norm_of_one_matrix"))
     weight, geometry = kernel(rng, *shape), Geometry(**options)
     found = operator_norm(weight, geometry, 1e-12)
     want = norm_by_matrix(weight, geometry)
@@ -238,13 +238,36 @@ def test_one_matrix_whose_values_are_all_the_same_or_zero(side, rng):
     assert found.lower == found.upper == 0
 
 
-def test_where_lanczos_misses_a_matrix_is_decomposed(rng, monkeypatch):
-    monkeypatch.setattr(one_matrix, "top_vector", lambda *_, **__: np.eye(80)[0])
+def test_where_iteration_misses_a_matrix_is_decomposed(rng, monkeypatch):
+    monkeypatch.setattr(one_matrix, "top_eigenvector", lambda _: np.eye(80)[0])
     weight = kernel(rng, 80, 100, 1)
     found = operator_norm(weight, Geometry(grid=4))
     want = np.linalg.norm(weight[:, :, 0], 2)
     assert found.lower <= want <= found.upper
     assert found.gap <= 1e-8
+
+
+@pytest.mark.parametrize("side", [2, 49, 130])
+@pytest.mark.parametrize("top", [1.0, 1 + 1e-3, 2.0])
+def test_the_top_eigenvector_by_inverse_iteration(top, side, rng):
+    vectors = np.linalg.qr(rng.standard_normal((side, side)))[0]
+    values = np.append(rng.random(side - 2), [1.0, top])
+    gram = (vectors * values) @ vectors.T
+    found = one_matrix.top_eigenvector(gram)
+    assert np.linalg.norm(found) == pytest.approx(1, rel=1e-12)
+    assert found @ gram @ found == pytest.approx(top, rel=1e-9)
+
+
+def test_vectors_that_are_no_top_eigenvectors_do_no_harm(monkeypatch):
+    # The quotient of this one is an eigenvalue: there is nothing to invert.
+    x, squares = np.array([0.5, 0.5, 0, 0.5, 0.5]), np.array([1.0, 1, 2, 3, 3])
+    monkeypatch.setattr(one_matrix, "_by_lanczos", lambda _: x)
+    np.testing.assert_array_equal(one_matrix.top_eigenvector(np.diag(squares)), x)
+    monkeypatch.setattr(one_matrix, "DECOMPOSED_SIDE", 2)
+    weight = np.diag(np.sqrt(squares))[:, :, None]
+    bounds = operator_norm(weight, Geometry(grid=4))
+    assert bounds.lower <= np.sqrt(3) <= bounds.upper
+    assert bounds.gap <= 1e-8
 
 
 @pytest.mark.parametrize(
