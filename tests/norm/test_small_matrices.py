@@ -8,7 +8,7 @@ from oracles import norm_by_matrix
 from routes import norm_along
 
 from convspectra import Geometry, singular_values
-from convspectra._compiled import cholesky_batched, svdvals
+from convspectra._compiled import lanczos_batched, svdvals
 from convspectra._layer.stencil import stencil_of
 from convspectra._maps.symbol import frequencies_of, grid_phases, taps_of
 from convspectra._norm import small_matrices
@@ -48,13 +48,13 @@ def mislead(monkeypatch):
     """Let a function change the squares of norms (count,) that Lanczos estimates."""
 
     def with_estimates(changed):
-        found_by = cholesky_batched.top_products
+        found_by = lanczos_batched.top_products
 
         def routine(re, im, start, steps, squares):
             found_by(re, im, start, steps, squares)
             squares[:] = changed(squares)
 
-        monkeypatch.setattr(cholesky_batched, "top_products", routine)
+        monkeypatch.setattr(lanczos_batched, "top_products", routine)
 
     return with_estimates
 

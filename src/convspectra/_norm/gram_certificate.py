@@ -26,8 +26,8 @@ from .lanczos import norm_estimates
 
 # Most (frequencies x numbers per frequency) held at once; matrices are not held.
 NUMBERS_HELD = 2**22
-# Multiplications of a factorization that are worth a thread: about 10 ms.
-THREAD_PRODUCTS = 2**25
+# Sides cubed of factorizations that are worth a thread: about 0.3 ms.
+THREAD_PRODUCTS = 2**23
 
 
 class GramPass(ABC):
@@ -45,8 +45,9 @@ class GramPass(ABC):
     def __init__(self, taps: Taps, grid_sizes: np.ndarray, storage: Storage) -> None:
         self.taps, self.grid_sizes, self.storage = taps, grid_sizes, storage
         self.groups, self.side = taps.channel_shape[0], storage.side
-        # How many frequencies are worth a thread.
-        self.thread_share = 1 + THREAD_PRODUCTS // (self.groups * self.side**3)
+        # How many frequencies are worth a thread, in whole vectors.
+        share = THREAD_PRODUCTS // (self.groups * self.side**3 * storage.lanes)
+        self.thread_share = max(1, share) * storage.lanes
 
     @abstractmethod
     def prepare(

@@ -74,7 +74,7 @@ class SmallMatrices:
 
     def estimates(self) -> np.ndarray:
         """The norms (frequencies, groups), about, by a few steps of Lanczos."""
-        from .._compiled.cholesky_batched import top_products
+        from .._compiled.lanczos_batched import top_products
 
         x, steps = start_vector(self.side), lanczos_steps(self.side)
         start = np.array([x.real, x.imag], self.single.dtype)
