@@ -31,6 +31,22 @@ def svdvals(x: Array) -> Array:
     return (root * largest[..., 0, 0])[..., None]
 
 
+def svdvals_of_single(x: np.ndarray) -> np.ndarray:
+    """As `svdvals`, of real matrices in single precision, in a third of the time.
+
+    The roots of the eigenvalues of Gram matrices, in double precision. A square is off
+    by some 1e-16 of the largest one, and so a value by at most 1e-8 of the largest:
+    less than single precision tells apart.
+    """
+    double = x.astype(np.float64)
+    largest = np.abs(double).max(axis=(-2, -1), keepdims=True)
+    double /= np.where(largest > 0, largest, 1.0)
+    double = double if x.shape[-2] <= x.shape[-1] else double.swapaxes(-2, -1)
+    squares = np.linalg.eigvalsh(double @ double.swapaxes(-2, -1))[..., ::-1]
+    values = np.sqrt(np.maximum(squares, 0.0)) * largest[..., 0]
+    return values.astype(np.float32)
+
+
 def are_definite(matrices: Array) -> np.ndarray:
     """Whether each Hermitian matrix (batch, n, n) has a Cholesky factor."""
     xp = namespace(matrices)

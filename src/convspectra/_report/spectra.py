@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays.array import to_numpy
+from .._arrays.array import Array, to_numpy
 from .._base import require
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer
@@ -297,9 +297,16 @@ def layer_spectrum(
         values=values,
         exact=stencil.is_torus,
         norm=NormBounds(lower, upper, norm.method, norm.grid),
-        reshaped=float(reshaped_norm(weight, geometry).value),
+        reshaped=_reshaped(weight, geometry, values),
         seconds=time.perf_counter() - start,
     )
+
+
+def _reshaped(weight: Array, geometry: Geometry, values: np.ndarray | None) -> float:
+    """The norm of the kernel as one matrix: with one tap it is the layer's own."""
+    if values is not None and math.prod(weight.shape[2:]) == 1:
+        return float(values.max())
+    return float(reshaped_norm(weight, geometry).value)
 
 
 def _log10_product(norms: list[float]) -> float | None:
