@@ -20,8 +20,10 @@ ROUTES = (
     {"algorithm": "search by values"},
     {"method": "compression", "is_screened": False},
     {"method": "compression", "is_screened": True},
+    {"method": "compression", "closing": "banded"},
+    {"method": "reshaped"},
 )
-LOOSE = ("embedding", "compression")  # methods whose bounds need not meet
+LOOSE = ("embedding", "compression", "reshaped")  # methods whose bounds need not meet
 
 
 @pytest.mark.slow
