@@ -29,7 +29,7 @@ def by_operator_norm(weight):
 
 def by_bounded():
     """Of a scaled weight, whose norm is constant while its entries are not."""
-    module = bounded(convolution(), 0.1, grid=GRID)
+    module = bounded(convolution(), 0.1, grid=GRID, certify="always")
     scaling = module.parametrizations.weight[0]
     return lambda weight: (scaling(weight) ** 3).sum()
 
@@ -128,7 +128,7 @@ def test_a_second_derivative_is_refused_and_never_zero(name, twice):
 
 
 def test_gradients_for_each_sample_of_a_bounded_layer():
-    module = bounded(convolution(), 0.1, grid=GRID)
+    module = bounded(convolution(), 0.1, grid=GRID, certify="always")
     parameters = {name: p.detach() for name, p in module.named_parameters()}
     x = torch.randn(3, 2, *GRID).double()
 

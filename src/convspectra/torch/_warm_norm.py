@@ -1,0 +1,128 @@
+"""The norm of a layer while it trains, from an output that is kept between steps."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .._arrays.torch_function import HostFunction
+from .._bound.clip import with_rows
+from .._layer.geometry import Geometry
+from .._layer.stencil import Stencil, columns_read, embedding, stencil_of
+
+# A layer for every input size is followed on a torus of so many rows per degree of its
+# symbol: what that misses, the ratio to the last certificate makes up for.
+ROWS = 4
+# Most steps of power iteration from a random output, and the relative gain of one at
+# which it has settled.
+STEPS, SETTLED = 100, 1e-5
+LEAST = 1e-30  # of lengths that are divided by
+_FORWARD = (F.conv1d, F.conv2d, F.conv3d)
+_ADJOINT: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+
+
+class WarmNorm(nn.Module):
+    """An estimate of a layer's norm by one step of power iteration per call.
+
+    Its state is the layer's last output, which is nearly a top left singular vector.
+    The estimate is the gain of an input, and so at most the norm. For every input size
+    it is that of a torus, and `factor` the most that its padding can add.
+    """
+
+    output: torch.Tensor
+
+    def __init__(self, kernel: torch.Tensor, geometry: Geometry) -> None:
+        super().__init__()
+        stencil, self.factor = stencil_of(kernel, geometry), 1.0
+        if stencil.axes is None:
+            torus, self.factor = embedding(stencil)
+            stencil = with_rows(torus, ROWS)
+        self.stencil = stencil
+        generator = torch.Generator().manual_seed(0)
+        shape = (1, stencil.groups * stencil.out_channels, *stencil.rows)
+        output = torch.randn(shape, generator=generator)
+        dtype = torch.promote_types(kernel.dtype, torch.float32)
+        self.register_buffer("output", output.to(kernel.device, dtype))
+        for axis in range(len(stencil.kernel)):
+            read = columns_read(stencil, axis)
+            where = torch.from_numpy(np.maximum(read, 0)).to(kernel.device)
+            inside = torch.from_numpy(read >= 0).to(self.output)
+            self.register_buffer(f"where{axis}", where, persistent=False)
+            self.register_buffer(f"inside{axis}", inside, persistent=False)
+        self.settled(kernel)
+
+    @torch.no_grad()
+    def settled(self, kernel: torch.Tensor) -> torch.Tensor:
+        """The estimate after so many steps that one more hardly changes it."""
+        estimate, last = self(kernel), 0.0
+        for _ in range(STEPS):
+            if float(estimate) <= last * (1 + SETTLED):
+                break
+            estimate, last = self(kernel), float(estimate)
+        return estimate
+
+    def forward(self, kernel: torch.Tensor) -> torch.Tensor:
+        """The estimate, differentiable once by the kernel."""
+        with torch.autocast(kernel.device.type, enabled=False):
+            wide = kernel.to(self.output.dtype).contiguous()
+            with torch.no_grad():
+                x = self._convolve_adjoint(wide, self.output)
+                x = x / torch.linalg.vector_norm(x).clamp(min=LEAST)
+            if torch.compiler.is_compiling():  # where there is no second derivative
+                return self._gain(wide, x)
+            if not (kernel.requires_grad and torch.is_grad_enabled()):
+                return self._gain(wide, x)
+            leaf = wide.detach().requires_grad_()
+            gain = self._gain(leaf, x)
+            (gradient,) = torch.autograd.grad(gain, leaf)
+        known = gradient.to(kernel.dtype), gain.detach()
+        return HostFunction.apply(kernel, lambda _: known, True)[1]
+
+    def _gain(self, kernel: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """The gain of a unit input, whose output is kept."""
+        y = self._convolve(kernel, x)
+        gain = torch.linalg.vector_norm(y)
+        with torch.no_grad():
+            unit = y / gain.clamp(min=LEAST)
+            # A zero kernel has no output to go on from.
+            self.output.copy_(torch.where(gain > LEAST, unit, self.output))
+        return gain
+
+    def _convolve(self, kernel: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        stencil = self.stencil
+        for axis, (where, inside) in enumerate(self._reads(), start=2):
+            x = x.index_select(axis, where) * _along(inside, axis, x.ndim)
+        return _FORWARD[len(stencil.kernel) - 1](x, kernel, None, **_how(stencil))
+
+    def _convolve_adjoint(self, kernel: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        stencil = self.stencil
+        x = _ADJOINT[len(stencil.kernel) - 1](y, kernel, None, **_how(stencil))
+        for axis, (where, inside) in enumerate(self._reads(), start=2):
+            shape = (*x.shape[:axis], stencil.columns[axis - 2], *x.shape[axis + 1 :])
+            masked = x * _along(inside, axis, x.ndim)
+            x = x.new_zeros(shape).index_add(axis, where, masked)
+        return x
+
+    def _reads(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        buffers, axes = self._buffers, range(len(self.stencil.kernel))
+        pairs: list[Any] = [(buffers[f"where{i}"], buffers[f"inside{i}"]) for i in axes]
+        return pairs
+
+
+def can_follow(kernel: torch.Tensor) -> bool:
+    """Whether PyTorch convolves with such a kernel: up to three axes, real."""
+    return kernel.ndim <= 2 + len(_FORWARD) and not kernel.is_complex()
+
+
+def _how(stencil: Stencil) -> dict[str, Any]:
+    return {
+        "stride": stencil.stride,
+        "dilation": stencil.dilation,
+        "groups": stencil.groups,
+    }
+
+
+def _along(values: torch.Tensor, axis: int, ndim: int) -> torch.Tensor:
+    return values.reshape((-1,) + (1,) * (ndim - axis - 1))
