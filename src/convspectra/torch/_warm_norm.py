@@ -1,5 +1,6 @@
 """The norm of a layer while it trains, from an output that is kept between steps."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,19 @@ ROWS = 4
 # Most steps of power iteration from a random output, and the relative gain of one at
 # which it has settled.
 STEPS, SETTLED = 100, 1e-5
-LEAST = 1e-30  # of lengths that are divided by
+LEAST = 1e-30  # of numbers that are divided by
+VECTORS = 3  # of the subspace
 _FORWARD = (F.conv1d, F.conv2d, F.conv3d)
 _ADJOINT: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
 
 class WarmNorm(nn.Module):
-    """An estimate of a layer's norm by one step of power iteration per call.
+    """An estimate of a layer's norm by one step of subspace iteration per call.
 
-    Its state is the layer's last output, which is nearly a top left singular vector.
-    The estimate is the gain of an input, and so at most the norm. For every input size
-    it is that of a torus, and `factor` the most that its padding can add.
+    Its state are a few outputs of the layer, nearly its top left singular vectors: a
+    single one would be slow to leave a value that another one overtakes. The estimate
+    is the gain of an input, and so at most the norm. For every input size it is that of
+    a torus, and `factor` the most that its padding can add.
     """
 
     output: torch.Tensor
@@ -36,13 +39,18 @@ class WarmNorm(nn.Module):
     def __init__(self, kernel: torch.Tensor, geometry: Geometry) -> None:
         super().__init__()
         stencil, self.factor = stencil_of(kernel, geometry), 1.0
+        if stencil.taps == 1 and (stencil.is_torus or geometry.boundary == "zeros"):
+            one_site = Geometry(1, groups=stencil.groups, padding="valid")
+            stencil = stencil_of(kernel, one_site)  # all sites have the same matrix
         if stencil.axes is None:
             torus, self.factor = embedding(stencil)
             stencil = with_rows(torus, ROWS)
         self.stencil = stencil
         generator = torch.Generator().manual_seed(0)
-        shape = (1, stencil.groups * stencil.out_channels, *stencil.rows)
-        output = torch.randn(shape, generator=generator)
+        out = (stencil.groups * stencil.out_channels, *stencil.rows)
+        into = (stencil.groups * stencil.in_channels, *stencil.columns)
+        count = min(VECTORS, math.prod(out), math.prod(into))
+        output = torch.randn((count, *out), generator=generator)
         dtype = torch.promote_types(kernel.dtype, torch.float32)
         self.register_buffer("output", output.to(kernel.device, dtype))
         for axis in range(len(stencil.kernel)):
@@ -68,27 +76,28 @@ class WarmNorm(nn.Module):
         with torch.autocast(kernel.device.type, enabled=False):
             wide = kernel.to(self.output.dtype).contiguous()
             with torch.no_grad():
-                x = self._convolve_adjoint(wide, self.output)
-                x = x / torch.linalg.vector_norm(x).clamp(min=LEAST)
+                x = self._top_input(wide)
             if torch.compiler.is_compiling():  # where there is no second derivative
-                return self._gain(wide, x)
+                return torch.linalg.vector_norm(self._convolve(wide, x))
             if not (kernel.requires_grad and torch.is_grad_enabled()):
-                return self._gain(wide, x)
+                return torch.linalg.vector_norm(self._convolve(wide, x))
             leaf = wide.detach().requires_grad_()
-            gain = self._gain(leaf, x)
+            gain = torch.linalg.vector_norm(self._convolve(leaf, x))
             (gradient,) = torch.autograd.grad(gain, leaf)
         known = gradient.to(kernel.dtype), gain.detach()
         return HostFunction.apply(kernel, lambda _: known, True)[1]
 
-    def _gain(self, kernel: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """The gain of a unit input, whose output is kept."""
-        y = self._convolve(kernel, x)
-        gain = torch.linalg.vector_norm(y)
-        with torch.no_grad():
-            unit = y / gain.clamp(min=LEAST)
-            # A zero kernel has no output to go on from.
-            self.output.copy_(torch.where(gain > LEAST, unit, self.output))
-        return gain
+    def _top_input(self, kernel: torch.Tensor) -> torch.Tensor:
+        """A unit input with the largest gain in the subspace, which takes a step."""
+        x = self._convolve_adjoint(kernel, self.output)
+        basis = torch.linalg.qr(x.flatten(1).T)[0].T  # (count, numbers), orthonormal
+        y = self._convolve(kernel, basis.reshape(x.shape))
+        flat = y.flatten(1)
+        squares, turn = torch.linalg.eigh(flat @ flat.T)
+        # Of a zero kernel there are no outputs to go on from.
+        scale = squares[-1].clamp(min=LEAST).rsqrt()
+        self.output.copy_(torch.where(squares[-1] > LEAST, y * scale, self.output))
+        return (turn[:, -1] @ basis).reshape(1, *x.shape[1:])
 
     def _convolve(self, kernel: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         stencil = self.stencil
