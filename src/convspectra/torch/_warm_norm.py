@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn import grad
 
 from .._arrays.torch_function import HostFunction
 from .._bound.clip import with_rows
@@ -18,10 +19,11 @@ from .._layer.stencil import Stencil, columns_read, embedding, stencil_of
 ROWS = 4
 # Most steps of power iteration from a random output, and the relative gain of one at
 # which it has settled.
-STEPS, SETTLED = 100, 1e-5
+STEPS, SETTLED = 30, 1e-4
 LEAST = 1e-30  # of numbers that are divided by
 VECTORS = 3  # of the subspace
 _FORWARD = (F.conv1d, F.conv2d, F.conv3d)
+_GRADIENT: Any = (grad.conv1d_weight, grad.conv2d_weight, grad.conv3d_weight)
 _ADJOINT: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
 
@@ -76,19 +78,23 @@ class WarmNorm(nn.Module):
         with torch.autocast(kernel.device.type, enabled=False):
             wide = kernel.to(self.output.dtype).contiguous()
             with torch.no_grad():
-                x = self._top_input(wide)
+                x, y = self._top_pair(wide)
             if torch.compiler.is_compiling():  # where there is no second derivative
                 return torch.linalg.vector_norm(self._convolve(wide, x))
+            gain = torch.linalg.vector_norm(y)
             if not (kernel.requires_grad and torch.is_grad_enabled()):
-                return torch.linalg.vector_norm(self._convolve(wide, x))
-            leaf = wide.detach().requires_grad_()
-            gain = torch.linalg.vector_norm(self._convolve(leaf, x))
-            (gradient,) = torch.autograd.grad(gain, leaf)
-        known = gradient.to(kernel.dtype), gain.detach()
+                return gain
+            weight_gradient = _GRADIENT[len(self.stencil.kernel) - 1]
+            unit, how = y / gain.clamp(min=LEAST), _how(self.stencil)
+            gradient = weight_gradient(self._extended(x), wide.shape, unit, **how)
+        known = gradient.to(kernel.dtype), gain
         return HostFunction.apply(kernel, lambda _: known, True)[1]
 
-    def _top_input(self, kernel: torch.Tensor) -> torch.Tensor:
-        """A unit input with the largest gain in the subspace, which takes a step."""
+    def _top_pair(self, kernel: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A unit input with the largest gain in the subspace, and its output.
+
+        The subspace takes a step.
+        """
         x = self._convolve_adjoint(kernel, self.output)
         basis = torch.linalg.qr(x.flatten(1).T)[0].T  # (count, numbers), orthonormal
         y = self._convolve(kernel, basis.reshape(x.shape))
@@ -97,13 +103,21 @@ class WarmNorm(nn.Module):
         # Of a zero kernel there are no outputs to go on from.
         scale = squares[-1].clamp(min=LEAST).rsqrt()
         self.output.copy_(torch.where(squares[-1] > LEAST, y * scale, self.output))
-        return (turn[:, -1] @ basis).reshape(1, *x.shape[1:])
+        top = turn[:, -1]
+        return (
+            (top @ basis).reshape(1, *x.shape[1:]),
+            (top @ flat).reshape(1, *y.shape[1:]),
+        )
 
     def _convolve(self, kernel: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        stencil = self.stencil
+        convolve = _FORWARD[len(self.stencil.kernel) - 1]
+        return convolve(self._extended(x), kernel, None, **_how(self.stencil))
+
+    def _extended(self, x: torch.Tensor) -> torch.Tensor:
+        """The sites that the layer reads, also beyond the border."""
         for axis, (where, inside) in enumerate(self._reads(), start=2):
             x = x.index_select(axis, where) * _along(inside, axis, x.ndim)
-        return _FORWARD[len(stencil.kernel) - 1](x, kernel, None, **_how(stencil))
+        return x
 
     def _convolve_adjoint(self, kernel: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         stencil = self.stencil
