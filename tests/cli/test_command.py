@@ -471,7 +471,7 @@ def test_too_little_memory_is_said(capsys, kernel, monkeypatch):
     def exhausted(*_):
         raise MemoryError
 
-    monkeypatch.setattr("convspectra._cli.kernels.operator_norm", exhausted)
+    monkeypatch.setattr("convspectra._cli.kernels.norm_of", exhausted)
     assert "The memory must suffice" in refuse(capsys, "norm", "k.npy")
 
 
@@ -479,7 +479,7 @@ def test_an_interrupt_has_its_own_code(capsys, kernel, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("convspectra._cli.kernels.operator_norm", interrupted)
+    monkeypatch.setattr("convspectra._cli.kernels.norm_of", interrupted)
     assert main(["norm", "k.npy"]) == 130
     assert capsys.readouterr().err.endswith("interrupted.\n")
 

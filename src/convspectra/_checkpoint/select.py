@@ -17,6 +17,9 @@ from . import Kernel, Network, read_network
 Table = Mapping[str, Mapping[str, Any]]
 FIELDS = tuple(field.name for field in fields(Geometry))
 NAMED = 20  # arrays that an error lists
+# Fields without which a geometry is not known. Where all are stated, others that are
+# not have the defaults of `Geometry`, as the options document them.
+DECIDING = ("grid", "stride", "groups", "boundary")
 POINTWISE = "has one tap, and --skip-pointwise leaves it out"
 
 
@@ -60,12 +63,21 @@ class StoredLayer:
 
     kernel: Kernel
     geometry: Geometry
-    assumed_circular: bool  # nobody says what the boundary is
+    unknown: tuple[str, ...]  # fields that nobody states, and that have defaults
     fold: bool = False  # a BatchNorm after the layer into its weight
 
     @property
     def name(self) -> str:
         return self.kernel.name
+
+    @property
+    def unknown_without_size(self) -> tuple[str, ...]:
+        """The unknown fields, none if the size of the input is stated.
+
+        Whoever states a size to a command on kernels means a layer with the documented
+        defaults of what is not stated. A report is on layers that differ in these.
+        """
+        return self.unknown if self.geometry.grid is None else ()
 
     def load(self) -> Layer:
         """Read the weight."""
@@ -163,12 +175,20 @@ def with_geometry(
         except (ValueError, TypeError) as error:
             skipped[kernel.name] = f"{error}".rstrip(".")
         else:
-            assumed = geometry.grid is not None and "boundary" not in stated
-            layers.append(StoredLayer(kernel, geometry, assumed, options.fold))
+            unknown = () if kernel.linear else unstated(stated)
+            layers.append(StoredLayer(kernel, geometry, unknown, options.fold))
     if not layers:
         name, reason = next(iter(skipped.items()))
         raise ValueError(f"{name!a}: {reason}.")
     return layers, skipped
+
+
+def unstated(stated: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields of a geometry that are not known from what is stated."""
+    missing = [name for name in FIELDS if stated.get(name) is None]
+    if set(missing) & set(DECIDING) <= {"grid"}:
+        missing = [name for name in missing if name == "grid"]
+    return tuple(name for name in missing if name != "output_padding")
 
 
 def read_table(path: Path) -> Table:

@@ -67,21 +67,24 @@ CHECKPOINTS = {
 }
 
 
-def row_of(layer: Layer) -> dict[str, Any]:
+def row_of(layer: Layer, unknown: Sequence[str] = ()) -> dict[str, Any]:
     """What a row says of a layer besides its numbers."""
     grid = layer.geometry.grid
     return {
         "name": layer.name,
         "shape": list(layer.weight.shape),
         **asdict(layer.geometry),
+        **dict.fromkeys(unknown),
         "input": "every size" if grid is None else grid,
     }
 
 
-def bounds(norm: NormBounds, prefix: str = "") -> dict[str, Any]:
-    """Both bounds of a norm, for a row."""
+def bounds(
+    norm: NormBounds, prefix: str = "", *, attained: bool = True
+) -> dict[str, Any]:
+    """Both bounds of a norm, for a row; without a lower one if none is attained."""
     return {
-        f"{prefix}lower": Lower(norm.lower),
+        f"{prefix}lower": Lower(norm.lower) if attained else None,
         f"{prefix}upper": Upper(norm.upper),
         f"{prefix}method": norm.method,
     }
@@ -92,26 +95,26 @@ def listed(skipped: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "reason": reason} for name, reason in skipped.items()]
 
 
-def table(
-    columns: Mapping[str, str],
-    rows: Sequence[Mapping[str, Any]],
-    arrange: Callable[[list[list[str]]], list[list[str]]] = list,
-) -> None:
-    """Write rows to stdout: the keys that `columns` has, under its headings.
+def table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows to stdout: the keys that `columns` has, under its headings."""
+    known = [
+        {k: "unknown" if v is None and k.endswith("lower") else v for k, v in x.items()}
+        for x in rows
+    ]
+    show(list(columns), cells(columns, known))
 
-    By rich on a terminal that is wide enough, as plain text else. `arrange` may put
-    lines between those of the rows.
-    """
-    lines = arrange(cells(columns, rows))
+
+def show(headings: list[str], lines: list[list[str]]) -> None:
+    """Write a table to stdout: by rich on a terminal that is wide enough."""
     rich = _rich("rich.table") if sys.stdout.isatty() else None
     if rich is not None:
         console = require("rich.console", extra="cli").Console()
-        shown = _rich_table(rich, list(columns), lines)
+        shown = _rich_table(rich, headings, lines)
         endless = console.options.update(max_width=10**6)
         if console.measure(shown, options=endless).maximum <= console.width:
             console.print(shown)
             return
-    sys.stdout.write(aligned(list(columns), lines) + "\n")
+    sys.stdout.write(aligned(headings, lines) + "\n")
 
 
 def _rich_table(rich: Any, header: list[str], lines: list[list[str]]) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 from .._report.from_file import document_of, document_on, report_on
 from .._report.many import Outcome, each_checkpoint, natural_key, shard, trajectories
-from .._report.spectra import COLUMNS, summary_lines
+from .._report.spectra import summary_lines
 from .._text import Upper, tree
 from .options import options_of
 from .outputs import (
@@ -28,7 +28,7 @@ from .outputs import (
     save_figures,
     write_page,
 )
-from .render import CHECKPOINTS, as_json, counted, progress, say, table
+from .render import CHECKPOINTS, as_json, counted, progress, say, show, table
 
 FOLDER = Path("convspectra-report")
 EMBEDDED = "cifar10_resnet.onnx"
@@ -63,7 +63,8 @@ def _one(args: argparse.Namespace, path: Path) -> int:
     elif args.csv:
         as_csv(found.report.rows())
     else:
-        table(COLUMNS, found.report.rows(), tree)
+        headings, lines = found.report.table()
+        show(headings, tree(lines))
         for sentence in summary_lines(found.report):
             say(sentence)
     for sentence in found.notes:

@@ -12,10 +12,6 @@ from .._checkpoint.select import Options, StoredLayer, select
 from .._layer.layer import Layer
 from .spectra import LayerSpectrum, Report, layer_spectrum
 
-ASSUMED = (
-    "Neither the file nor the options state a boundary, so the layers are assumed to\n"
-    "be circular. With zero padding a norm can be larger."
-)
 POINTS = 512  # of a curve that are kept, first and last among them
 SIDE = 128  # of a kept map over frequencies; of larger ones blocks keep their largest
 DIGITS = 5  # of the values that are drawn
@@ -43,7 +39,7 @@ def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
     found: list[LayerSpectrum] = []
     for layer in watch(layers):
         try:
-            found.append(layer_spectrum(layer.load(), options.rtol))
+            found.append(layer_spectrum(layer.load(), options.rtol, layer.unknown))
         except (ValueError, TypeError) as error:
             skipped[layer.name] = f"{error}".rstrip(".")
     if not found:
@@ -56,14 +52,9 @@ def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
     by_name = {layer.name: layer for layer in layers}
     return FileReport(
         report=report,
-        notes=[*report.notes(), *assumptions(layers)],
+        notes=report.notes(),
         load=lambda name: by_name[name].load(),
     )
-
-
-def assumptions(layers: Iterable[StoredLayer]) -> list[str]:
-    """What was taken for granted of the layers, in sentences."""
-    return [ASSUMED] if any(layer.assumed_circular for layer in layers) else []
 
 
 def document_on(path: Path, options: Options) -> dict[str, Any]:
