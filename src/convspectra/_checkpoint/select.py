@@ -4,7 +4,7 @@ import fnmatch
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer, scale_outputs
 from . import Kernel, Network, read_network
+from .like import described_by
 
 Table = Mapping[str, Mapping[str, Any]]
 FIELDS = tuple(field.name for field in fields(Geometry))
@@ -35,6 +36,8 @@ class Options:
         Arguments of `Geometry`, for what the file does not state.
     table : mapping
         Geometries by names or patterns for names, which hold in any case.
+    like : Path, optional
+        Another file of the same network, for what this one does not state.
     layout : str, optional
         Of kernels among arrays.
     sizes : tuple of int, optional
@@ -50,6 +53,7 @@ class Options:
     keys: list[str] | None = None
     geometry: Mapping[str, Any] = field(default_factory=dict)
     table: Table = field(default_factory=dict)
+    like: Path | None = None
     layout: str | None = None
     sizes: tuple[int, ...] | None = None
     fold: bool = False
@@ -105,6 +109,9 @@ def select(path: Path, options: Options) -> Selection:
     if options.skip_pointwise:
         kernels, pointwise = leave_out_pointwise(kernels)
         skipped |= pointwise
+    if options.like is not None:
+        describe = described_by(options.like, options.sizes)
+        kernels = [replace(x, stated={**describe(x), **x.stated}) for x in kernels]
     layers, misfits = with_geometry(kernels, options)
     return Selection(network, layers, skipped | misfits)
 

@@ -13,6 +13,7 @@ from .._report.backends import BACKENDS
 
 CLOSENESS = "relative gap between the bounds of a norm, where it can be reached"
 WITH_GRAPH = suffixes(lambda format: format.graph)
+WITH_GEOMETRY = suffixes(lambda format: format.matrices)
 WITH_MATRICES = suffixes(lambda format: format.matrices)
 
 
@@ -122,6 +123,15 @@ def add_geometry(
         metavar="FILE.toml",
         help="a table of geometries by kernel names or patterns",
     )
+    to.add_argument(
+        "--like",
+        type=Path,
+        metavar="FILE",
+        help=(
+            "another file of the same network, for the geometry that this one does not "
+            f"state: {WITH_GEOMETRY}, or the .json configuration of a Keras model"
+        ),
+    )
     meaning = "the input size of the layers, 32x32, or 32 for every axis"
     if grid is sizes_or_none:
         meaning += ", or none for every input size at once (default)"
@@ -214,6 +224,7 @@ def options_of(args: argparse.Namespace) -> Options:
         keys=args.key,
         geometry={name: value for name, value in given.items() if value is not None},
         table={} if args.table is None else read_table(args.table),
+        like=args.like,
         layout=args.layout,
         sizes=args.sizes,
         fold=getattr(args, "fold", False),

@@ -97,7 +97,10 @@ def _several(args: argparse.Namespace, folder: Path) -> int:
             partial(document_on, options=options),
             folder / "results",
             # What results depend on besides the files.
-            key={"options": asdict(options), "version": version("convspectra")},
+            key={
+                "options": asdict(options) | {"like": _stamp(options.like)},
+                "version": version("convspectra"),
+            },
             jobs=args.jobs,
             backend=args.backend,
             scheduler=args.scheduler,
@@ -114,6 +117,14 @@ def _several(args: argparse.Namespace, folder: Path) -> int:
     if failed:
         say(f"{failed} of {len(outcomes)} could not be read.")
     return 2 if outcomes and failed == len(outcomes) else 0
+
+
+def _stamp(path: Path | None) -> list[Any] | None:
+    """What tells whether a file is the one that it was."""
+    if path is None:
+        return None
+    found = path.stat()
+    return [str(path.absolute()), found.st_size, found.st_mtime_ns]
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def _unknown(layers: Iterable[LayerSpectrum]) -> list[str]:
             f"Unknown of {len(partly)} of the layers: {', '.join(fields)}.\n"
             "Their bounds hold for whatever these are, if the boundary is circular or\n"
             "of zeros; where no lower bound does, it is unknown. State what you know\n"
-            "by --grid, --stride, --groups and --boundary, or by --geometry."
+            "by --grid, --stride, --groups and --boundary, by --geometry or --like."
         )
     open_ = {x.name: x.upper_if_depthwise for x in partly if x.upper_if_depthwise}
     if open_:
