@@ -14,6 +14,7 @@ from real_data import real_data
 from convspectra import Geometry
 from convspectra._checkpoint import select
 from convspectra._cli.main import main
+from convspectra._report import from_file
 
 STATED = ["--stride", "1", "--groups", "1", "--boundary", "circular"]
 NETS = [  # a file, its options, and its convolutions
@@ -286,6 +287,40 @@ def test_real_networks_report(capsys, name, options, count):
     assert all(0 < row["norm_lower"] <= row["norm_upper"] for row in bounded)
     if ".onnx" in name:
         assert bounded == kernels
+
+
+def test_an_interrupt_leaves_a_report_of_what_is_done(capsys, here, model, monkeypatch):
+    analyse, seen = from_file.layer_spectrum, []
+
+    def interrupted(layer, *args, **kwargs):
+        seen.append(layer.name)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return analyse(layer, *args, **kwargs)
+
+    monkeypatch.setattr(from_file, "layer_spectrum", interrupted)
+    argv = ["report", "model.safetensors", "--grid", 4, "-o", "out"]
+    out, err = said(capsys, *argv, code=130)
+    assert "block.conv1.weight" in out
+    assert "Skipped (was not reached before the interrupt): 'block.conv2.weight'" in err
+    kept = json.loads((here / "out" / "report.json").read_text())
+    assert [row["name"] for row in kept["layers"]] == ["block.conv1.weight"]
+    seen[:] = ["none is done"]
+    assert "interrupted." in said(capsys, *argv, code=130).err
+
+
+def test_a_quick_look_has_bounds_for_every_size_and_no_values(capsys, model):
+    argv = ["report", "model.safetensors", "--grid", 6, "--padding", 1, "--quick"]
+    stated = ["--stride", 1, "--groups", 1, "--boundary", "zeros"]
+    for row in document(capsys, *argv, *stated)["layers"]:
+        weight = model[row["name"]]
+        norms = [
+            norm_by_matrix(weight, Geometry(n, padding=1, boundary="zeros"))
+            for n in (1, 6, 20)
+        ]
+        assert row["norm_lower"] * (1 - 1e-6) <= min(norms)
+        assert max(norms) <= row["norm_upper"] <= 1.05 * max(norms)
+        assert (row["values_of"], row["curve"], row["grid"]) == (None, None, [6, 6])
 
 
 # Two checkpoints

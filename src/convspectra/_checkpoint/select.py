@@ -48,6 +48,8 @@ class Options:
         Whether kernels with one tap, 1x1 convolutions and matrices, are left out.
     rtol : float
         Relative gap between the bounds of a norm.
+    quick : bool
+        Whether bounds that hold for every input size will do, without any values.
     """
 
     keys: list[str] | None = None
@@ -59,6 +61,7 @@ class Options:
     fold: bool = False
     skip_pointwise: bool = False
     rtol: float = 1e-4
+    quick: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,9 +145,9 @@ def choose(network: Network, keys: list[str] | None) -> tuple[list[Kernel], dict
     chosen = [kernel for kernel in kernels if wanted(kernel.name)]
     skipped = {name: reason for name, reason in others.items() if wanted(name)}
     if not chosen:
-        reasons = "; ".join(
-            f"{name!a} {why}" for name, why in list(skipped.items())[:5]
-        )
+        some = [f"{name!a} {why}" for name, why in list(skipped.items())[:5]]
+        more = len(skipped) - len(some)
+        reasons = "; ".join([*some, *([f"and {more} more"] if more else [])])
         raise ValueError(
             "The file must hold a floating-point array with at least 3 axes, got none: "
             f"{reasons or 'it is empty'}."
@@ -256,7 +259,8 @@ def _plain(value: Any) -> Any:
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f", and {more} more" if more > 0 else "")
 
 
 def _matches(name: str, key: str) -> bool:

@@ -13,13 +13,13 @@ from .._norm.operator_norm import operator_norm
 from .._report.spectra import EVERY_SIZE, reasons
 from .._text import Lower, Upper
 from .options import options_of
+from .progress import progress
 from .render import (
     GROWTH,
     as_json,
     bounds,
     listed,
     naming,
-    progress,
     quoted,
     row_of,
     say,
@@ -41,12 +41,12 @@ def diff(args: argparse.Namespace) -> int:
     if any(after.unknown for _, after in pairs):
         say(ASSUMED)
     rows = []
-    for pair in progress(pairs, "diff"):
-        before, after = (
-            _load(path, layer) for path, layer in zip((args.before, args.after), pair)
-        )
-        unknown = pair[1].unknown_without_size
-        rows.append(_growth(before, after, unknown, options.rtol))
+    with progress("diff") as shown:
+        for pair in shown.of(pairs, lambda pair: pair[1].name):
+            files = (args.before, args.after)
+            before, after = (_load(path, one) for path, one in zip(files, pair))
+            unknown = pair[1].unknown_without_size
+            rows.append(_growth(before, after, unknown, options.rtol))
     rows.sort(key=lambda row: -row["growth_upper"])
     if args.json:
         files = {"before": str(args.before), "after": str(args.after)}

@@ -19,6 +19,7 @@ from .._report.spectra import EVERY_SIZE, STAND_IN, reasons
 from .._text import Lower, Upper
 from .options import options_of
 from .outputs import check_target, write_npz
+from .progress import name_of, progress, work_of
 from .render import (
     CHANGE,
     COMPARISON,
@@ -29,7 +30,6 @@ from .render import (
     bounds,
     listed,
     naming,
-    progress,
     quoted,
     row_of,
     say,
@@ -199,9 +199,12 @@ def _each(
         say(sentence)
     if any(layer.geometry.grid is None for layer in layers):
         say(EVERY_SIZE)
-    for layer in progress(layers, args.command):
-        with naming(layer.name):
-            work(layer.load(), layer.unknown_without_size)
+    for sentence in selected.network.advice:
+        say(sentence)
+    with progress(args.command) as shown:
+        for layer in shown.of(layers, name_of, work_of):
+            with naming(layer.name):
+                work(layer.load(), layer.unknown_without_size)
     return selected.network, skipped
 
 

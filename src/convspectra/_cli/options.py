@@ -24,6 +24,11 @@ def add_report(to: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out kernels with one tap: 1x1 convolutions and matrices",
     )
+    to.add_argument(
+        "--quick",
+        action="store_true",
+        help="a first look: norm bounds to 1 %% for every input size, no values",
+    )
     to.add_argument("--csv", action="store_true", help="print CSV instead of a table")
     to.add_argument(
         "-o",
@@ -230,6 +235,7 @@ def options_of(args: argparse.Namespace) -> Options:
         fold=getattr(args, "fold", False),
         skip_pointwise=getattr(args, "skip_pointwise", False),
         rtol=args.rtol,
+        quick=getattr(args, "quick", False),
     )
 
 

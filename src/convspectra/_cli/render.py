@@ -1,22 +1,18 @@
-"""How the command shows things: rows of tables, JSON, errors, and progress."""
+"""How the command shows things: rows of tables, JSON and errors."""
 
 import json
 import math
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from .._base import require
 from .._layer.layer import Layer
 from .._norm.operator_norm import NormBounds
 from .._text import Lower, Upper, aligned, cells
-
-T = TypeVar("T")
-PATIENCE = 1.0  # seconds of work before a progress bar appears
 
 # What each table shows: the key of a row under each heading.
 _KERNEL = {"kernel": "name", "shape": "shape", "input": "input"}
@@ -163,36 +159,6 @@ def naming(name: str, path: Path | None = None) -> Iterator[None]:
         raise ValueError(f"{before}{error}") from error
     except OSError as error:
         raise ValueError(f"{before}{error.strerror or error}.") from error
-
-
-def progress(items: Sequence[T], label: str) -> Iterator[T]:
-    """Yield the items; on a terminal, with a bar once the work has taken a second."""
-    with counted(len(items), label) as advance:
-        for item in items:
-            yield item
-            advance()
-
-
-@contextmanager
-def counted(total: int, label: str) -> Iterator[Callable[[], None]]:
-    """Yield what counts one more of `total`; on a terminal, with a bar as above."""
-    rich = _rich("rich.progress") if sys.stderr.isatty() else None
-    if rich is None:
-        yield lambda: None
-        return
-    console = require("rich.console", extra="cli").Console(stderr=True)
-    columns = (*rich.Progress.get_default_columns(), rich.SpinnerColumn())
-    bar = rich.Progress(*columns, console=console, transient=True)
-    task = bar.add_task(label, total=total)
-    timer = threading.Timer(PATIENCE, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield lambda: bar.advance(task)
-    finally:
-        timer.cancel()
-        timer.join()
-        bar.stop()
 
 
 def _rich(module: str) -> Any:

@@ -28,8 +28,10 @@ from .outputs import (
     save_figures,
     write_page,
 )
-from .render import CHECKPOINTS, as_json, counted, progress, say, show, table
+from .progress import name_of, progress, work_of
+from .render import CHECKPOINTS, as_json, say, show, table
 
+INTERRUPTED = 130  # the exit code of a command that was interrupted, as shells have it
 FOLDER = Path("convspectra-report")
 EMBEDDED = "cifar10_resnet.onnx"
 
@@ -56,7 +58,9 @@ def _one(args: argparse.Namespace, path: Path) -> int:
     folder = _folder(args)
     if folder is not None:
         check_folder(folder)
-    found = report_on(path, options, partial(progress, label="report"))
+    with progress("report", f"reading {path.name}") as shown:
+        watch = partial(shown.of, name=name_of, cost=work_of)
+        found = report_on(path, options, watch)
     document = document_of(found.report, path.name, found.notes)
     if args.json:
         as_json(document)
@@ -74,7 +78,7 @@ def _one(args: argparse.Namespace, path: Path) -> int:
         written = write_page(document, folder)
         written += save_figures(found, folder, args.figures)
         say(f"in {folder}: {', '.join(written)}.")
-    return 0
+    return INTERRUPTED if found.interrupted else 0
 
 
 def _folder(args: argparse.Namespace) -> Path | None:
@@ -91,7 +95,7 @@ def _several(args: argparse.Namespace, folder: Path) -> int:
         paths = shard(paths, *args.shard)
     check_folder(folder)
     options = options_of(args)
-    with counted(len(paths), "report") as advance:
+    with progress("report") as shown:
         outcomes = each_checkpoint(
             paths,
             partial(document_on, options=options),
@@ -104,7 +108,7 @@ def _several(args: argparse.Namespace, folder: Path) -> int:
             jobs=args.jobs,
             backend=args.backend,
             scheduler=args.scheduler,
-            advance=advance,
+            advance=shown.count(len(paths)),
         )
     rows = [_row(outcome) for outcome in outcomes]
     _show(args, rows, outcomes)

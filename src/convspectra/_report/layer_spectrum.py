@@ -17,6 +17,8 @@ from .._text import Lower, Upper
 from ..baselines import reshaped_norm
 from .partly_known import NO_LOWER, norm_of, upper_if_depthwise
 
+QUICK_RTOL = 1e-2  # of a first look
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerSpectrum:
@@ -45,6 +47,8 @@ class LayerSpectrum:
         The time taken to compute all this.
     unknown : tuple of str
         The fields of the geometry that neither the layer's file nor its user states.
+    has_lower : bool
+        Whether there is a lower bound for all that the layer may be.
     upper_if_depthwise : float, optional
         The upper bound of the norm in case the layer is depthwise, where the shape of
         the kernel leaves that open.
@@ -60,11 +64,7 @@ class LayerSpectrum:
     seconds: float
     unknown: tuple[str, ...] = ()
     upper_if_depthwise: float | None = None
-
-    @property
-    def has_lower(self) -> bool:
-        """Whether there is a lower bound for all that the layer may be."""
-        return not self.unknown or self.norm.lower != NO_LOWER
+    has_lower: bool = True
 
     def sorted_values(self) -> np.ndarray:
         """Return all values in descending order; an empty array if there is no grid."""
@@ -134,18 +134,22 @@ STATISTICS = (
 
 
 def layer_spectrum(
-    layer: Layer, rtol: float, unknown: tuple[str, ...] = ()
+    layer: Layer, rtol: float, unknown: tuple[str, ...] = (), *, quick: bool = False
 ) -> LayerSpectrum:
     """The values and the norm of one layer, some of whose geometry may be unknown.
 
-    Values are of a layer with defaults for what is unknown.
+    Values are of a layer with defaults for what is unknown. A quick look has none, and
+    bounds for every input size.
     """
     start = time.perf_counter()
     weight, geometry = layer.weight, layer.geometry
     stencil = stencil_of(weight, geometry)
-    norm = norm_of(layer, unknown, rtol)
+    free = unknown
+    if quick:
+        free, rtol = tuple({"grid", *unknown}), max(rtol, QUICK_RTOL)
+    norm = norm_of(layer, free, rtol)
     values = None
-    if geometry.grid is not None:
+    if geometry.grid is not None and not quick:
         torus = geometry if stencil.is_torus else geometry.torus(stencil.kernel)
         values = to_numpy(singular_values(weight, torus))
     return LayerSpectrum(
@@ -157,6 +161,7 @@ def layer_spectrum(
         norm=norm,
         reshaped=float(reshaped_norm(weight, geometry).value),
         unknown=unknown,
+        has_lower=not free or norm.lower != NO_LOWER,
         upper_if_depthwise=upper_if_depthwise(layer, unknown, rtol),
         seconds=time.perf_counter() - start,
     )

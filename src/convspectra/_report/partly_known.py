@@ -54,8 +54,10 @@ def _covering(layer: Layer, unknown: Collection[str]) -> Geometry:
     a dilation has the same symbol at other frequencies: none exceeds the supremum.
     """
     geometry = layer.geometry
+    if "grid" in unknown and geometry.boundary == "circular":
+        unknown = (*unknown, "stride")  # which need not divide the grid
     if set(unknown) <= {"grid", "groups", "transposed"}:
-        return geometry
+        return replace(geometry, grid=None) if "grid" in unknown else geometry
     plain = replace(geometry, grid=None, stride=1, output_padding=0)
     return replace(plain, boundary="zeros") if "boundary" in unknown else plain
 
@@ -75,7 +77,7 @@ def _lower(layer: Layer, unknown: Collection[str], rtol: float) -> float:
         geometry = Geometry(grid, groups=geometry.groups, padding="valid")
     elif not set(unknown) <= {"grid", "groups", "transposed"}:
         return NO_LOWER
-    elif grid is None:
+    elif "grid" in unknown:
         grid = _smallest_grid(geometry, kernel)
     if grid is None:
         return NO_LOWER
