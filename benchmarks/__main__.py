@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from .contenders import JOBS
-from .page import MEANS, RATIOS, TRAINING, say, table
+from .page import MEANS, RATIOS, REAL_LAYERS, TRAINING, say, table
 from .run import run
 
 DESCRIPTION = """\
@@ -23,6 +23,7 @@ examples:
   python -m benchmarks --jobs norm -o norms
   python -m benchmarks --full -o benchmarks/records/mine
   python -m benchmarks --training -o training
+  python -m benchmarks --real-layers -o real
 
 exit codes: 0 done, 1 an answer of convspectra failed its check, 2 could not run."""
 
@@ -31,7 +32,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line, and return its exit code, as the help states it."""
     args = _parser().parse_args(argv)
     try:
-        return _train(args) if args.training else _compare(args)
+        if args.training:
+            return _train(args)
+        return _real_layers(args) if args.real_layers else _compare(args)
     except KeyboardInterrupt:
         say("interrupted; the same command goes on from here.")
         return 130
@@ -65,6 +68,19 @@ def _train(args: argparse.Namespace) -> int:
     return int(not found["right"])
 
 
+def _real_layers(args: argparse.Namespace) -> int:
+    from .real_layers import measure_real_layers, rows_of  # which need torch
+
+    document = measure_real_layers(args.output)
+    rows = rows_of(document)
+    if args.json:
+        sys.stdout.write(json.dumps(rows, indent=1) + "\n")
+    else:
+        sys.stdout.write(table(REAL_LAYERS, rows) + "\n")
+    say(f"real_layers.json is in {args.output}.")
+    return int(not all(row["right"] for row in rows))
+
+
 def _jobs(text: str) -> list[str]:
     jobs = text.split(",")
     if any(job not in JOBS for job in jobs):
@@ -92,6 +108,11 @@ def _parser() -> argparse.ArgumentParser:
         "--training",
         action="store_true",
         help="what SpectralClip costs while a ResNet trains, beside the paper's clip",
+    )
+    what.add_argument(
+        "--real-layers",
+        action="store_true",
+        help="norms of layers with zero padding, on the grids that networks have",
     )
     parser.add_argument(
         "--jobs",

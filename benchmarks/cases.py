@@ -10,6 +10,7 @@ import convspectra as cs
 
 SEED = 0
 FIGURE, GRIDS, RESNET, POINTWISE = "figure 1", "grids", "ResNet", "ResNet 1x1"
+PAPER_CHANNELS = (4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
 SWEEP_CHANNELS = 32  # of the sweep of grids, with a 3x3 kernel
 
 
@@ -87,8 +88,8 @@ class Suite:
 
 
 def figure_one(kernel: int, grid: int, most: int) -> tuple[Case, ...]:
-    """One panel of the paper's figure: 4, 8, ... channels, up to `most`."""
-    channels = [2**i for i in range(2, most.bit_length())]
+    """One panel of the paper's figure, with its numbers of channels, up to `most`."""
+    channels = [c for c in PAPER_CHANNELS if c <= most]
     return tuple(Case(FIGURE, c, c, kernel, grid) for c in channels)
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from timeit import repeat
@@ -20,16 +21,22 @@ GEMM_SIZE, GEMM_ROUNDS = 1024, 5
 def machine() -> dict[str, Any]:
     """The processor, the versions, and the libraries that multiply matrices."""
     return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        **_versions(),
+        **computer(),
+        **versions(MODULES),
         "blas": sorted(
             f"{blas['internal_api']} {blas['version']}, {blas['num_threads']} threads"
             for blas in threadpool_info()
             if blas["user_api"] == "blas"
         ),
+    }
+
+
+def computer() -> dict[str, Any]:
+    """The processor and the system."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
     }
 
 
@@ -65,14 +72,14 @@ def gemm_rate() -> float:
     return 8 * GEMM_SIZE**3 / min(seconds)
 
 
-def _versions() -> dict[str, str | None]:
-    """The version of each module, None where it is not installed.
+def versions(modules: Sequence[str]) -> dict[str, str | None]:
+    """The version of Python and of each module, None where it is not installed.
 
     A distribution may have another name than its module: tensorflow-cpu does.
     """
     distributions = packages_distributions()
-    found: dict[str, str | None] = {}
-    for module in MODULES:
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for module in modules:
         try:
             found[module] = version(distributions.get(module, [module])[0])
         except PackageNotFoundError:

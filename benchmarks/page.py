@@ -16,6 +16,9 @@ SHARES = "case job operations_per_second share_of_products"
 TIMES = """
     contender status median least most repeats megabytes kind error against reason
 """
+REAL_LAYERS = """
+    layer our_seconds method gap circular power power_close svds gram gram_excess
+"""
 TRAINING = "kernels step pass paper paper_over_ours share error"
 NOTE = """\
 Times are in seconds. Ratios are times of others over the time of convspectra with NumPy

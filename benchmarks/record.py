@@ -1,6 +1,7 @@
 """results.json: written whole after every job, and resumed from."""
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from .cases import Case
 
 RESULTS = "results.json"
+ADVICE = "Take another folder with -o, or --fresh to start anew."
 
 
 class Record:
@@ -22,7 +24,7 @@ class Record:
         self._path = folder / RESULTS
         self.document = {**begin, "results": []}
         if self._path.exists() and not fresh:
-            self.document = _read(self._path, begin["settings"])
+            self.document = saved(self._path, begin["settings"], ADVICE)
 
     def entries(self, case: Case, job: str) -> dict[str, dict[str, Any]] | None:
         """The entries of a job on a case, by contender; None if there are none yet."""
@@ -40,26 +42,29 @@ class Record:
 
 def write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     partial.write_bytes(content)
     partial.replace(path)
 
 
-def _read(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+def saved(path: Path, settings: dict[str, Any], advice: str) -> dict[str, Any]:
+    """The document of an earlier run, if it had the same settings.
+
+    Where it did not, an error ends with `advice`.
+    """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         before, _ = document["settings"], document["results"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{str(path)!r} must hold the results of a benchmark, got something else "
-            f"({error}). Take another folder with -o, or --fresh to replace it."
+            f"{str(path)!r} must hold the results of such a run, got something else "
+            f"({error}). {advice}"
         ) from error
     names = sorted({*before, *settings})
     changed = [name for name in names if before.get(name) != settings.get(name)]
     if changed:
         raise ValueError(
-            f"{str(path)!r} must be of the same settings to be resumed; these have "
-            f"changed: {', '.join(changed)}. Take another folder with -o, or --fresh "
-            "to start anew."
+            f"{str(path)!r} must have been made with the same settings to be resumed; "
+            f"these differ: {', '.join(changed)}. {advice}"
         )
     return document

@@ -7,8 +7,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from benchmarks.record import write
+
 from .images import IN_ARCHIVE, PARTS, is_right
-from .record import write
 from .talk import live, say
 
 ADDRESS = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"

@@ -1,20 +1,21 @@
 """result.json: settings, versions and what came out, saved after every unit."""
 
 import json
-import os
-import platform
 import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from benchmarks.machine import computer, versions
+from benchmarks.record import saved, write
 
 from .claims import Claim, verdicts
 from .processes import is_first
 
 RESULT = "result.json"
-PACKAGES = ("convspectra", "numpy", "torch", "matplotlib", "onnx", "Pillow")
+MODULES = ("convspectra", "numpy", "torch", "matplotlib", "onnx", "PIL")
+ADVICE = "Name another folder with --out, or remove that file."
 
 
 class Record:
@@ -37,14 +38,14 @@ class Record:
         self.document: dict[str, Any] = {
             "experiment": folder.name,
             "settings": settings,
-            "versions": versions(),
-            "machine": machine(),
+            "versions": versions(MODULES),
+            "machine": computer(),
             "commit": commit(),
             "started": now(),
             "results": {},
         }
         if self._path.exists():
-            self.document = _read(self._path, settings)
+            self.document = saved(self._path, settings, ADVICE)
 
     @property
     def results(self) -> dict[str, Any]:
@@ -77,41 +78,9 @@ class Record:
         write(self._path, json.dumps(self.document, indent=1).encode() + b"\n")
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    partial.write_bytes(content)
-    partial.replace(path)
-
-
 def now() -> str:
     """The time, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def versions() -> dict[str, str | None]:
-    """The versions of what the numbers depend on, None where it is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
-    return found
-
-
-def machine() -> dict[str, Any]:
-    """The processor and the system."""
-    info, processor = Path("/proc/cpuinfo"), platform.processor()
-    if info.exists():
-        lines = info.read_text(encoding="utf-8").splitlines()
-        models = (line for line in lines if line.startswith("model name"))
-        processor = next(models, processor).rpartition(":")[2].strip()
-    return {
-        "processor": processor,
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-    }
 
 
 def commit() -> str | None:
@@ -122,23 +91,3 @@ def commit() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return git.stdout.strip()
-
-
-def _read(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        before, _ = document["settings"], document["results"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{str(path)!r} must hold the results of an experiment, got something else "
-            f"({error}). Name another folder with --out, or remove that file."
-        ) from error
-    names = sorted({*before, *settings})
-    changed = [name for name in names if before.get(name) != settings.get(name)]
-    if changed:
-        raise ValueError(
-            f"{str(path)!r} must have been made with the same settings to be resumed; "
-            f"these differ: {', '.join(changed)}. Name another folder with --out, or "
-            "remove that file."
-        )
-    return document

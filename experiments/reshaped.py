@@ -155,7 +155,8 @@ def _same(arms: Mapping[str, list[float]], best: Mapping[str, str]) -> Claim:
         "the same, at 0.2",
         f"{best['some']} less {best['exact some']}: {found.text('%')}",
         is_near_zero(found),
-        "the same: no more apart than seeds alone do, half the width of the interval",
+        "the same: no more apart than seeds alone do, half the width of the interval. "
+        "Chance favours whichever has more bounds to choose the best from",
     )
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
+from benchmarks.record import write
+
 from .images import Images, prepared, read_cifar10
 from .options import Options
-from .record import Record, write
+from .record import Record
 from .training import Recipe, Training
 from .units import run_units
 

@@ -12,6 +12,9 @@ Two looks, without BatchNorm:
 - the residual network in its first steps of training at three rates, with and without
   clipping (of its first weights, too), from normal and from orthogonal first weights:
   how the norms differ over depth, and what still trains.
+
+Rates and seeds were chosen anew after a first version, in which every training
+diverged: that much was seen before they were fixed.
 """
 
 import itertools

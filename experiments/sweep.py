@@ -131,15 +131,25 @@ def _percent(found: Interval) -> str:
 
 
 def _best(errors: Mapping[float | None, Sequence[float]], title: str) -> Claim:
-    none = min(errors[None])
-    best, ball = min((min(errors[ball]), ball) for ball in BALLS if ball is not None)
+    none, clipped = min(errors[None]), _typical_best(errors)
+    by_ball = ", ".join(f"{100 * min(errors[b]):.2f} % at {b}" for b in BALLS[1:])
     return Claim(
         f"clipping improves the best result {title}",
         "improved",
-        f"{100 * none:.2f} % to {100 * best:.2f} % at {ball}",
-        _is_less(best, none),
-        "judged if they differ by more than the standard error of the test images",
+        f"{100 * none:.2f} % without; {by_ball}",
+        _is_less(clipped, none),
+        "by the median over balls of the best at each; judged if it differs by more "
+        "than the standard error of the test images",
     )
+
+
+def _typical_best(errors: Mapping[float | None, Sequence[float]]) -> float:
+    """The best error at a ball, in the median over balls.
+
+    The best over all balls would be the best of four times as many trainings as there
+    are without clipping, and lower by chance alone.
+    """
+    return float(np.median([min(errors[ball]) for ball in BALLS[1:]]))
 
 
 def _is_less(a: float, b: float) -> bool | None:
@@ -172,23 +182,15 @@ def _robust(errors: Mapping[float | None, Sequence[float]], title: str) -> Claim
 
 
 def _together(errors: Mapping[bool, Mapping[float | None, Sequence[float]]]) -> Claim:
-    best = {
-        (norm, clips): min(
-            min(values)
-            for ball, values in by_ball.items()
-            if (ball is not None) == clips
-        )
-        for norm, by_ball in errors.items()
-        for clips in (False, True)
-    }
-    alone = min(best[True, False], best[False, True])
+    neither, batch_norm = min(errors[False][None]), min(errors[True][None])
+    clipping, both = _typical_best(errors[False]), _typical_best(errors[True])
     return Claim(
         "clipping and BatchNorm together are better than either alone",
         "not redundant",
-        f"best: neither {100 * best[False, False]:.2f} %, clipping "
-        f"{100 * best[False, True]:.2f} %, BatchNorm {100 * best[True, False]:.2f} %, "
-        f"both {100 * best[True, True]:.2f} %",
-        _is_less(best[True, True], alone),
+        f"best: neither {100 * neither:.2f} %, clipping {100 * clipping:.2f} %, "
+        f"BatchNorm {100 * batch_norm:.2f} %, both {100 * both:.2f} %",
+        _is_less(both, min(batch_norm, clipping)),
+        "with clipping, the median over balls of the best at each",
     )
 
 

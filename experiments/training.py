@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import convspectra as cs
+from benchmarks.record import write
 
 from .clipping import Clipper, Clipping, Watch, convolutions
 from .clock import clock_of
@@ -22,7 +23,6 @@ from .images import CLASSES, Images
 from .looking import batches, error_of
 from .network import ResNet, made
 from .processes import device_of, is_first
-from .record import write
 from .talk import duration, live
 
 

@@ -10,6 +10,8 @@ from optional import library
 
 from convspectra._arrays.threads import cores
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # TensorFlow's plain CPU code has no dilated transposed convolutions; oneDNN's has, and
 # is the default on machines of one maker only. It is read when TensorFlow is imported.
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
@@ -18,7 +20,7 @@ os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
 settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("shared")
 
-LIBRARIES = ("numpy", "array_api_strict", "torch", "jax.numpy")
+LIBRARIES = ("numpy", "array_api_strict", "torch", "jax.numpy", "tensorflow")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,6 +42,17 @@ def xp(request):
 @pytest.fixture
 def torch():
     return library("torch")
+
+
+@pytest.fixture(scope="session")
+def keras():
+    """Keras, on TensorFlow unless a test has started another process for another."""
+    found = library("keras")
+    if found.backend.backend() == "tensorflow":
+        from tensorflow.python.framework.test_util import IsMklEnabled
+
+        assert IsMklEnabled(), "TF_ENABLE_ONEDNN_OPTS must be 1 before it is imported"
+    return found
 
 
 @pytest.fixture

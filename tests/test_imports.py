@@ -6,6 +6,7 @@ from importlib.metadata import version
 from types import ModuleType
 
 import pytest
+from optional import needed
 
 import convspectra
 
@@ -16,7 +17,7 @@ PUBLIC = """
 """
 
 
-TORCH = "Change Layers Pass SpectralClip bounded clip_ layers penalty project_"
+TRAINING = "Change Layers Pass SpectralClip bounded clip_ layers penalty project_"
 
 
 def test_public_names_are_these():
@@ -36,10 +37,12 @@ def test_public_names_are_documented(name):
     assert getattr(convspectra, name).__doc__
 
 
-def test_public_names_of_the_training_side_are_these(torch):
-    found = convspectra.torch  # imported when it is asked for
+@pytest.mark.parametrize("framework", ["keras", "torch"])
+def test_public_names_of_the_training_side_are_these(framework):
+    needed(framework)
+    found = getattr(convspectra, framework)  # imported when it is asked for
     names = {name for name in vars(found) if not name.startswith("_")}
-    assert names - {"lightning", "transformers"} == set(TORCH.split())
+    assert names - {"lightning", "transformers"} == set(TRAINING.split())
     assert all(getattr(found, name).__doc__ for name in names)
 
 
@@ -49,7 +52,18 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 
 
 @pytest.mark.parametrize(
-    "library", ["torch", "jax", "matplotlib", "numba", "rich", "safetensors", "scipy"]
+    "library",
+    [
+        "jax",
+        "keras",
+        "matplotlib",
+        "numba",
+        "rich",
+        "safetensors",
+        "scipy",
+        "tensorflow",
+        "torch",
+    ],
 )
 def test_importing_the_package_imports_no_framework(library):
     code = f"import sys, convspectra.baselines; sys.exit({library!r} in sys.modules)"

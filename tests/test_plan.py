@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from routes import machine
 
-from convspectra import Geometry, _plan, plan
+from convspectra import Geometry, _plan, _price, plan
 
 
 @pytest.fixture
@@ -11,7 +12,8 @@ def rates(monkeypatch):
     """A machine that takes 1 s to begin and 1 ms per matrix, whatever its size."""
     known = {(job, c): (1.0, 1e-3) for job in _plan.JOBS for c in _plan.CALIBRATION}
     monkeypatch.setattr(_plan, "_measured", lambda: known)
-    monkeypatch.setattr(_plan, "_product_rate", lambda: 1e9)
+    with machine(1e9, cores=1):
+        yield
 
 
 def weight(*shape, dtype="float32"):
@@ -20,15 +22,19 @@ def weight(*shape, dtype="float32"):
 
 def test_half_of_the_frequencies_are_counted(rates):
     found = plan(weight(16, 16, 3, 3), Geometry(grid=(8, 8)))
-    for cost in (found.values, found.norm, found.clip):
+    for cost in (found.values, found.clip):
         assert cost.seconds == pytest.approx(1 + 34e-3)  # 4 are real, 30 pairs
+    fixed, times = _price.VALUES_WORK
+    work = 34 * (fixed + times * 16**3) / 1e9
+    assert found.norm.seconds == pytest.approx(_price.START_SECONDS + work)
 
 
 def test_double_precision_and_groups_cost_more(rates):
     geometry = Geometry(grid=(8, 8))
     double = plan(weight(16, 16, 3, 3, dtype="float64"), geometry)
     assert double.values.seconds == pytest.approx(1 + 68e-3)
-    assert double.norm.seconds == pytest.approx(1 + 34e-3)  # always in double
+    single = plan(weight(16, 16, 3, 3), geometry)
+    assert double.norm.seconds == single.norm.seconds  # always in double
     grouped = plan(weight(64, 16, 3, 3), Geometry(grid=(8, 8), groups=4))
     assert grouped.values.seconds == pytest.approx(1 + 136e-3)
 
@@ -68,9 +74,12 @@ def test_large_kernels_cost_the_norm_more_that_is_screened(rates):
         return plan(shape, Geometry(grid=(grid, grid))).norm.seconds
 
     more = 4 * 80 * 80 / 1e9  # axis by axis 10 taps for 9, in each transform
-    nodes = 28 * (4 * 80**3 / 1e9 + _plan.NODE_SECONDS * 80**2)  # 41, 13 are known
+    nodes = 28 * _price.NODE_WORK[1] * 80**3 / 1e9  # 41 in place of 13
     assert norm(5, 32) == pytest.approx(norm(3, 32) + 514 * more + nodes)
-    assert norm(5, 8) == pytest.approx(norm(3, 8) + 34 * more)  # more nodes than that
+    fixed, times = _price.DOUBLE_WORK  # for 34 frequencies 41 nodes are too many
+    assert norm(5, 8) == pytest.approx(
+        _price.START_SECONDS + 34 * (more + (fixed + times * 80**3) / 1e9)
+    )
 
 
 def test_one_matrix_is_one_product(rates):
@@ -101,5 +110,5 @@ def test_the_machine_is_measured_once(monkeypatch):
     for _ in range(2):
         found = plan(weight(2, 2, 3, 3), Geometry(grid=(8, 8)))
     assert found.values.seconds > 0
-    assert len(runs) in (6, 7)  # two grids and three jobs; and the rate of products
+    assert len(runs) == 4  # two grids and two jobs
     _plan._measured.cache_clear()

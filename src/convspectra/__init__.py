@@ -14,9 +14,9 @@ from ._norm.operator_norm import NormBounds as NormBounds
 from ._norm.operator_norm import operator_norm as operator_norm
 from ._norm.top_vectors import TopVectors as TopVectors
 from ._norm.top_vectors import top_vectors as top_vectors
-from ._plan import Cost as Cost
 from ._plan import Plan as Plan
 from ._plan import plan as plan
+from ._price import Cost as Cost
 from ._report.spectra import LayerSpectrum as LayerSpectrum
 from ._report.spectra import Report as Report
 from ._report.spectra import spectra as spectra
@@ -25,6 +25,7 @@ from ._spectrum import singular_values as singular_values
 from ._spectrum import summarize as summarize
 
 if _typing.TYPE_CHECKING:
+    from . import keras as keras
     from . import torch as torch
 
     __version__: str
@@ -32,9 +33,9 @@ if _typing.TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> _typing.Any:
-        """Import what takes long when it is asked for: PyTorch, and the metadata."""
-        if name == "torch":
-            return _import_module(".torch", __name__)
+        """Import what takes long when it is asked for: frameworks, and the metadata."""
+        if name in ("keras", "torch"):
+            return _import_module(f".{name}", __name__)
         if name == "__version__":
             return _import_module("importlib.metadata").version(__name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

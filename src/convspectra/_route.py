@@ -10,8 +10,9 @@ What certifies a norm (`method`), by the layer:
     its matrix is small                          matrix
     its Gram matrix has a narrow band            banded
     it reads zeros outside of its input          compression of a torus to its grid
-                                                 (before banded, if near enough)
+                                                 (before banded, if likely near enough)
     any other                                    embedding in a torus
+    none of these is within the budget           reshaped: the kernel as one matrix
 
 What is done with the matrices of a torus (`algorithm`), the first row that applies:
 
@@ -26,17 +27,34 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-import numpy as np
-
 from ._base import cached
 from ._layer.stencil import Stencil, embedding
 from ._maps.banded import BandedGram, banded_gram
 from ._maps.matrix import ENTRIES_LIMIT, matrix_entries, matrix_shape
-from ._maps.symbol import common_steps, pattern_of
 from ._maps.tiling import working_set
+from ._price import (
+    APPLICATIONS,
+    COMPRESSION,
+    MATRIX_APPLICATIONS,
+    Cost,
+    SymbolSize,
+    of_band,
+    of_kernel_matrix,
+    of_lanczos,
+    of_matrix,
+    of_one_matrix,
+    of_torus,
+    symbol_size,
+)
 
 Method: TypeAlias = Literal[
-    "frequencies", "matrix", "banded", "compression", "embedding", "supremum"
+    "frequencies",
+    "matrix",
+    "banded",
+    "compression",
+    "embedding",
+    "supremum",
+    "reshaped",
 ]
 NormAlgorithm: TypeAlias = Literal[
     "one matrix",
@@ -54,26 +72,24 @@ ValuesAlgorithm: TypeAlias = Literal[
 # Products to factorize the matrices of a layer, up to which that takes less time than
 # to factorize within the band of the Gram matrix.
 MATRIX_LIMIT = 2**28
-# Products within the band, up to which that closes an interval: some three seconds on
-# two cores. For training, which asks at every step, the matrix must be small, too.
-BANDED_LIMIT, QUICK_LIMIT = 2**37, 2**33
-# Numbers that this may have in memory: 512 MB of real ones.
-BANDED_NUMBERS = 2**26
+# The budget, unless it is stated, in seconds by the predictions of `_price`: for a
+# banded factor that closes an interval, and for a norm in all.
+CLOSING_SECONDS, SECONDS = 5.0, 600.0
+# For training, which asks at every step, the matrix must be small where its Gram matrix
+# is factorized within the band.
+QUICK_LIMIT = 2**33
+# Numbers that a banded factor may have in memory: 1.5 GB of real ones.
+BANDED_NUMBERS = 3 * 2**26
+# A compression is tried before a banded factor if so much of the gap that it is
+# expected to leave is within the tolerance: random 3x3 kernels leave 0.8 to 2.3 of it.
+PROMISING = 0.8
 # Sites of an axis up to which a compression cuts it, and frequencies up to which it
 # bounds the norm at each. Beyond, a torus is close: (degree * pi / sites)^2 / 8.
 CUT_SITES, COMPRESSION_FREQUENCIES = 512, 2**18
 # Entries of the largest matrix that `project` decomposes, in each of its rounds.
 PROJECT_MATRIX_LIMIT = 2**18
-# Grids with no more frequencies are not searched: all their matrices are certified.
-EXHAUSTIVE_LIMIT = 4096
-# A search begins with about BOXES * axes * degree boxes on each axis.
-BOXES = 10
-# Largest sides for which a norm may be found by singular values: of all matrices, and
-# in a search. Measured on two machines; see `svd_is_cheaper`.
-VALUES_SIDE, SEARCH_VALUES_SIDE = 64, 16
-# Screening costs as much as this many decompositions of matrices of side s:
-# (nodes + SCREENING_FIXED / s**3) * SCREENING_COST / s. Measured on two machines.
-SCREENING_COST, SCREENING_FIXED = 100, 2**18
+# The largest side for which a search takes singular values. Measured on two machines.
+SEARCH_VALUES_SIDE = 16
 # Bytes that the Gram matrices at the nodes of screening may take.
 SCREENING_BYTES = 2**28
 # Nodes per frequency up to which a compression screens: a node costs a product, and two
@@ -93,109 +109,76 @@ class NormRoute:
     method : what certifies the upper bound
     algorithm : what is done with the matrices of the torus, or of the layer
     is_screened : whether single precision settles most of them first
+    closing : what certifies it instead if the bounds end up too far apart
     """
 
     method: Method
     algorithm: NormAlgorithm
     is_screened: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SymbolSize:
-    """How large and how many the matrices of a torus are, before any is made.
-
-    For a norm a common step of all shifts, as under dilation, is divided out: the norm
-    is that of the dilation-reduced kernel, on a smaller grid.
-    """
-
-    groups: int
-    side: int  # the shorter side of a matrix
-    longer_side: int
-    degree: tuple[int, ...]  # of the symbol as a trigonometric polynomial
-    points: tuple[int, ...] | None  # frequencies per axis; None: all there are
-    real: bool
-
-    @property
-    def frequencies(self) -> float:
-        """How many have different matrices: of a conjugate pair one counts."""
-        if self.points is None:
-            return math.inf
-        every = math.prod(self.points)
-        if not self.real:
-            return every
-        self_conjugate = math.prod(2 - n % 2 for n in self.points if n > 1)
-        return (every + self_conjugate) // 2
-
-    @property
-    def nodes(self) -> int:
-        """Frequencies from which the Gram matrices of all others are interpolated."""
-        every = math.prod(2 * d + 1 for d in self.degree)
-        return (every + 1) // 2 if self.real else every
-
-    @property
-    def boxes(self) -> int:
-        """About how many boxes of frequencies a search begins with."""
-        return math.prod(max(1, BOXES * len(self.degree) * d) for d in self.degree)
-
-    @property
-    def is_searched(self) -> bool:
-        if self.points is None:
-            return True
-        return math.prod(self.points) > max(EXHAUSTIVE_LIMIT, self.boxes)
-
-    @property
-    def svd_is_cheaper(self) -> bool:
-        """Whether decomposing all matrices takes less time than screening them."""
-        per_node = SCREENING_COST / self.side
-        screening = (self.nodes + SCREENING_FIXED / self.side**3) * per_node
-        return self.side <= VALUES_SIDE and self.frequencies < screening
+    closing: Method | None = None
 
 
 @cached(maxsize=256)
-def symbol_size(torus: Stencil, *, real: bool) -> SymbolSize:
-    """The size of the matrices from which the norm of a torus comes."""
-    pattern = pattern_of(torus)
-    step = common_steps(pattern.shifts)
-    degree = (pattern.shifts // step).max(axis=0)
-    points = None
-    if torus.axes is not None:
-        rows = torus.rows // np.gcd(step, torus.rows)
-        points = tuple(int(n) if d else 1 for n, d in zip(rows, degree))
-    side, longer_side = sorted(
-        (torus.out_channels, len(pattern.phases) * torus.in_channels)
-    )
-    return SymbolSize(
-        groups=torus.groups,
-        side=side,
-        longer_side=longer_side,
-        degree=tuple(map(int, degree)),
-        points=points,
-        real=real,
-    )
+def norm_route(
+    stencil: Stencil,
+    *,
+    real: bool,
+    on_host: bool,
+    rtol: float = 0.0,
+    budget: float | None = None,
+    is_quick: bool = False,
+) -> NormRoute:
+    """The route of `operator_norm`; `on_host`: for weights that are NumPy's.
+
+    Of those within the budget the one whose bounds come nearest, and no nearer than
+    `rtol` at a higher cost. Quick is what training asks for: an upper bound alone, in
+    less time than a banded factor may take, and of the torus that `project` has brought
+    within a bound.
+    """
+    seconds = CLOSING_SECONDS if budget is None else budget
+    for method, closing in _ways(stencil, rtol, seconds, is_quick=is_quick):
+        route = _along(method, stencil, real=real, on_host=on_host)
+        route = replace(route, closing=closing)
+        cost = route_cost(route, stencil, real=real)
+        if cost.seconds <= (SECONDS if budget is None else budget):
+            return route
+    return NormRoute("reshaped", "one matrix")
 
 
-def method_of(stencil: Stencil, rtol: float = 0.0, *, is_quick: bool = False) -> Method:
-    """What certifies the upper bound of a layer's norm.
+def method_of(stencil: Stencil) -> Method:
+    """What certifies the upper bound of a layer's norm, as close as it gets."""
+    return norm_route(stencil, real=True, on_host=True).method
 
-    Quick is what training asks for: an upper bound alone, in less time than a banded
-    factor may take, and of the torus that `project` has brought within a bound.
+
+@cached(maxsize=256)
+def _ways(
+    stencil: Stencil, rtol: float, seconds: float, *, is_quick: bool
+) -> tuple[tuple[Method, Method | None], ...]:
+    """What may certify the bound, and what closes the gap then: the closest first.
+
+    With so many seconds for a banded factor.
     """
     if stencil.axes is None:
-        return "supremum"
+        return (("supremum", None),)
     if stencil.is_torus:
-        return "frequencies"
+        return (("frequencies", None),)
     entries, side = matrix_entries(stencil), min(matrix_shape(stencil))
     products = entries * side if entries <= ENTRIES_LIMIT else math.inf
-    if products <= MATRIX_LIMIT:
-        return "matrix"
-    # A banded factor closes the interval to any `rtol`; the others cost less, and how
-    # near they come is known only when they are done.
+    # How near a compression comes is known only when it is done; a factor, of a matrix
+    # or within a band, closes the interval to any `rtol`.
+    found: list[tuple[Method, Method | None]] = []
     compresses = not is_quick and _compresses(stencil)
-    if compresses and compression_gap(stencil) <= rtol:
-        return "compression"
-    if (products <= QUICK_LIMIT or not is_quick) and affordable_band(stencil):
-        return "banded"
-    return "compression" if compresses else "embedding"
+    if products <= MATRIX_LIMIT:
+        found.append(("matrix", None))
+    elif products <= QUICK_LIMIT or not is_quick:
+        gram = affordable_band(stencil)
+        if gram is not None and of_band(gram).seconds <= seconds:
+            if compresses and PROMISING * compression_gap(stencil) <= rtol:
+                found.append(("compression", "banded"))
+            found.append(("banded", None))
+    if compresses:
+        found.append(("compression", None))
+    return (*found, ("embedding", None))
 
 
 def _compresses(stencil: Stencil) -> bool:
@@ -209,7 +192,8 @@ def compression_gap(stencil: Stencil) -> float:
     """About how far apart the bounds of a compression are, relatively.
 
     The cube of the kernel's reach over the grid's size, summed over the axes: 7e-4 for
-    3x3 taps on 28x28, where trained and random kernels had 2e-4 to 6e-4.
+    3x3 taps on 28x28, where trained kernels had 2e-4 to 6e-4 and random ones up to
+    1.3e-3.
     """
     sides = zip(stencil.reach, stencil.stride, stencil.rows)
     return sum(((reach - 1) / (stride * rows)) ** 3 for reach, stride, rows in sides)
@@ -217,29 +201,18 @@ def compression_gap(stencil: Stencil) -> float:
 
 @cached(maxsize=256)
 def affordable_band(stencil: Stencil) -> BandedGram | None:
-    """The banded Gram matrix of a layer, if its factorization is within the limits."""
+    """The banded Gram matrix of a layer, if there is memory for its factorization."""
     gram = banded_gram(stencil)
-    if gram is None or gram.products > BANDED_LIMIT:
+    if gram is None:
         return None
     numbers = max((working_set(gram, piece) for piece in gram.pieces), default=0)
     return gram if numbers <= BANDED_NUMBERS else None
 
 
 @cached(maxsize=256)
-def norm_route(
-    stencil: Stencil,
-    *,
-    real: bool,
-    on_host: bool,
-    rtol: float = 0.0,
-    is_quick: bool = False,
-) -> NormRoute:
-    """The route of `operator_norm`; `on_host`: for weights that are NumPy's."""
-    method = method_of(stencil, rtol, is_quick=is_quick)
-    if method == "matrix":
-        return NormRoute(method, "matrix")
-    if method == "banded":
-        return NormRoute(method, "banded")
+def _along(method: Method, stencil: Stencil, *, real: bool, on_host: bool) -> NormRoute:
+    if method == "matrix" or method == "banded":
+        return NormRoute(method, method)
     torus = embedding(stencil)[0]
     route = torus_route(method, torus, real=real, on_host=on_host)
     if method == "compression":  # which has a use for every frequency
@@ -248,6 +221,36 @@ def norm_route(
         screened = on_host and worth and _screening_fits(torus, size)
         return replace(route, is_screened=screened)
     return route
+
+
+@cached(maxsize=256)
+def route_cost(route: NormRoute, stencil: Stencil, *, real: bool) -> Cost:
+    """What a route is predicted to cost, on an idle machine."""
+    if route.method == "matrix":
+        return of_matrix(stencil, products=1) + of_lanczos(stencil, MATRIX_APPLICATIONS)
+    if route.method == "banded":
+        gram = banded_gram(stencil)
+        assert gram is not None
+        return of_band(gram) + of_lanczos(stencil, APPLICATIONS)
+    if route.method == "reshaped":
+        return of_kernel_matrix(
+            stencil.out_channels, stencil.in_channels * stencil.taps
+        )
+    torus = embedding(stencil)[0]
+    by_values = route.algorithm in ("values", "search by values")
+    if route.algorithm == "one matrix":
+        cost = of_one_matrix(torus)
+    else:
+        cost = of_torus(
+            torus, real=real, by_values=by_values, is_screened=route.is_screened
+        )
+    if route.method == "compression" and not symbol_size(torus, real=real).is_searched:
+        cost = Cost(COMPRESSION * cost.seconds, cost.memory)
+    if route.method in ("compression", "embedding"):
+        cost += of_lanczos(stencil, APPLICATIONS)
+    if route.closing is not None:
+        cost += route_cost(NormRoute(route.closing, "banded"), stencil, real=real)
+    return cost
 
 
 @cached(maxsize=256)

@@ -53,6 +53,8 @@ def definite_and_not(xp):
 
 @pytest.mark.parametrize("faster_torch", [True, False])
 def test_definite_matrices_are_told_from_others(faster_torch, xp, monkeypatch):
+    if xp.__name__.endswith("tensorflow"):
+        return  # all that decides by numbers gets them as NumPy's
     if not faster_torch:
         monkeypatch.setattr(linalg, "_faster_torch", lambda _: None)
         if xp.__name__ == "torch":

@@ -49,10 +49,10 @@ def test_results_of_other_settings_are_not_gone_on_with(tiny, capsys):
     path.write_text(json.dumps(document))
     capsys.readouterr()
     assert main(["-o", str(tiny)]) == 2
-    assert "these have changed: numpy. Take another folder" in capsys.readouterr().err
+    assert "these differ: numpy. Take another folder" in capsys.readouterr().err
     path.write_text("{")
     assert main(["-o", str(tiny)]) == 2
-    assert "must hold the results of a benchmark" in capsys.readouterr().err
+    assert "must hold the results of such a run" in capsys.readouterr().err
 
 
 def test_a_wrong_answer_of_ours_has_its_own_code(tiny, capsys, monkeypatch):

@@ -3,13 +3,12 @@
 import io
 import itertools
 import json
-import math
-import os
 import signal
 import zipfile
 
 import numpy as np
 import pytest
+from keras_layers import CASES, FLAT, IMAGE, layer_of, matrix_of
 from optional import needed
 from real_data import real_data
 
@@ -24,119 +23,14 @@ h5py = needed("h5py")
 # Of Keras with TensorFlow, where the two meet NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
-# name: (class, shape of the input, arguments). The input is that of Keras, but for the
-# batch: (*sites, channels).
-FLAT, IMAGE, SOLID = (7, 4), (5, 6, 4), (3, 4, 3, 2)
-TRANSPOSE = "Conv2DTranspose"
-CASES = {
-    "same": ("Conv2D", IMAGE, {"kernel_size": 3, "padding": "same"}),
-    "same-strided": (
-        "Conv2D",
-        IMAGE,
-        {"kernel_size": (4, 3), "strides": (3, 2), "padding": "same"},
-    ),
-    "valid-strided": ("Conv2D", IMAGE, {"kernel_size": (2, 3), "strides": 2}),
-    "dilated": (
-        "Conv2D",
-        IMAGE,
-        {"kernel_size": 3, "dilation_rate": (2, 1), "padding": "same"},
-    ),
-    "grouped": ("Conv2D", IMAGE, {"kernel_size": 3, "groups": 2}),
-    "causal": (
-        "Conv1D",
-        FLAT,
-        {"kernel_size": 3, "dilation_rate": 2, "padding": "causal"},
-    ),
-    "causal-strided": (
-        "Conv1D",
-        FLAT,
-        {"kernel_size": 4, "strides": 2, "padding": "causal"},
-    ),
-    "solid": ("Conv3D", SOLID, {"kernel_size": 2, "padding": "same"}),
-    "up-same": (TRANSPOSE, IMAGE, {"kernel_size": 4, "strides": 2, "padding": "same"}),
-    "up-same-odd": (
-        TRANSPOSE,
-        IMAGE,
-        {"kernel_size": 3, "strides": (2, 3), "padding": "same"},
-    ),
-    "up-same-small": (
-        TRANSPOSE,
-        IMAGE,
-        {"kernel_size": 2, "strides": 3, "padding": "same"},
-    ),
-    "up-valid": (TRANSPOSE, IMAGE, {"kernel_size": 3, "strides": 2}),
-    "up-valid-small": (TRANSPOSE, IMAGE, {"kernel_size": 2, "strides": 3}),
-    "up-same-more": (
-        TRANSPOSE,
-        IMAGE,
-        {"kernel_size": 5, "strides": 3, "padding": "same", "output_padding": (1, 2)},
-    ),
-    "up-same-more-small": (
-        TRANSPOSE,
-        IMAGE,
-        {"kernel_size": 2, "strides": 3, "padding": "same", "output_padding": 2},
-    ),
-    "up-same-none": (
-        TRANSPOSE,
-        IMAGE,
-        {"kernel_size": 3, "strides": 2, "padding": "same", "output_padding": 0},
-    ),
-    "up-valid-more": (
-        TRANSPOSE,
-        IMAGE,
-        {"kernel_size": 3, "strides": 2, "output_padding": 1},
-    ),
-    "up-dilated": (TRANSPOSE, IMAGE, {"kernel_size": 3, "dilation_rate": 2}),
-    "up-dilated-more": (
-        TRANSPOSE,
-        IMAGE,
-        {"kernel_size": 3, "dilation_rate": 2, "padding": "same", "output_padding": 0},
-    ),
-    "up-flat": (
-        "Conv1DTranspose",
-        FLAT,
-        {"kernel_size": 3, "strides": 2, "padding": "same"},
-    ),
-    "up-solid": ("Conv3DTranspose", SOLID, {"kernel_size": 2, "strides": 2}),
-    "depthwise": (
-        "DepthwiseConv2D",
-        IMAGE,
-        {"kernel_size": 3, "strides": 2, "depth_multiplier": 2, "padding": "same"},
-    ),
-    "depthwise-flat": ("DepthwiseConv1D", FLAT, {"kernel_size": 2}),
-    "separable": (
-        "SeparableConv2D",
-        IMAGE,
-        {"kernel_size": 3, "strides": 2, "depth_multiplier": 3, "padding": "same"},
-    ),
-    "separable-flat": ("SeparableConv1D", FLAT, {"kernel_size": 3}),
-    "dense": ("Dense", (4,), {}),
-}
-
-
-@pytest.fixture(scope="module")
-def keras():
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    keras = needed("keras")
-    from tensorflow.python.framework.test_util import IsMklEnabled
-
-    assert IsMklEnabled(), "TF_ENABLE_ONEDNN_OPTS must be 1 before TensorFlow is there"
-    return keras
-
 
 @pytest.fixture(scope="module")
 def model(keras):
     """Every case as a branch of one model, and some in models inside it."""
     layers, inputs, outputs = keras.layers, {}, []
-    for name, (kind, shape, options) in CASES.items():
+    for name, (_, shape, _) in CASES.items():
         start = inputs.setdefault(shape, keras.Input(shape))
-        width = {"Dense": {"units": 3}}.get(kind, {"filters": 6})
-        width = {} if kind.startswith("Depthwise") else width
-        layer = getattr(layers, kind)(
-            name=name, bias_initializer="normal", **width, **options
-        )
-        outputs.append(layer(start))
+        outputs.append(layer_of(keras, name)(start))
     inner = keras.Input((5, 6, 3))
     deep = keras.Sequential([layers.Conv2D(2, 2), layers.Conv2D(3, 1)], name="deep")
     block = keras.Model(inner, deep(layers.Conv2D(4, 3, name="same")(inner)), name="in")
@@ -161,15 +55,6 @@ def path(request, model, tmp_path_factory):
 @pytest.fixture(scope="module")
 def network(path):
     return read_keras(path)
-
-
-def matrix_of(layer, shape):
-    """The matrix of a layer, by showing it every basis vector; channels go first."""
-    *sites, channels = shape
-    basis = np.eye(math.prod(shape)).reshape(-1, channels, *sites)
-    basis = np.moveaxis(basis, 1, -1).astype("float32")
-    shown = np.asarray(layer(basis)) - np.asarray(layer(0 * basis[:1]))
-    return np.moveaxis(shown, -1, 1).reshape(len(basis), -1).T
 
 
 def matrix_from(kernels, sites):

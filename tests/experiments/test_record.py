@@ -55,7 +55,7 @@ def test_other_settings_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"these differ: rate, scale\. Name another"):
         Record(tmp_path, {"seed": 0, "scale": "paper"})
     (tmp_path / "result.json").write_text("[]")
-    with pytest.raises(ValueError, match="must hold the results of an experiment"):
+    with pytest.raises(ValueError, match="must hold the results of such a run"):
         Record(tmp_path, {})
 
 

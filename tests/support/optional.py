@@ -20,8 +20,13 @@ def needed(name):
 
 
 def library(name):
-    """The array library of this name, or a skip; JAX with double precision."""
+    """The array library of this name, or a skip; JAX with double precision.
+
+    TensorFlow's functions are by the names of the standard, as the package has them.
+    """
     module = needed(name)
+    if name == "tensorflow":
+        return importlib.import_module("convspectra._arrays.tensorflow")
     if name == "jax.numpy":
         importlib.import_module("jax").config.update("jax_enable_x64", True)
     return module

@@ -1,12 +1,22 @@
 """Norms by a route that a test asks for by name."""
 
+from contextlib import contextmanager
 from dataclasses import replace
+from unittest import mock
 
+from convspectra import _price
 from convspectra._arrays.array import is_complex
 from convspectra._layer.stencil import embedding, stencil_of
 from convspectra._norm.operator_norm import norm_by
-from convspectra._route import NormRoute, norm_route, torus_route
+from convspectra._route import (
+    NormRoute,
+    _ways,
+    norm_route,
+    route_cost,
+    torus_route,
+)
 
+DECIDED_BY_SPEED = (norm_route, route_cost, _ways)
 SEARCHES = ("search", "search by values")
 
 
@@ -15,19 +25,41 @@ def norm_along(weight, geometry, rtol=1e-4, *, method=None, **changed):
 
     With the method "embedding" or "compression" the torus that holds the layer is gone
     through, however small its matrix is; a compression needs zeros outside the input.
-    With "banded" its banded Gram matrix is factorized.
+    With "banded" its banded Gram matrix is factorized; with "reshaped" the kernel is
+    taken as one matrix.
     """
     stencil = stencil_of(weight, geometry)
     options = {"real": not is_complex(weight), "on_host": True}
-    if method is None or stencil.is_torus or stencil.axes is None:
+    elsewhere = stencil.is_torus or stencil.axes is None
+    if method is None or (elsewhere and method != "reshaped"):
         route = norm_route(stencil, **options)
     elif method == "banded":
         route = NormRoute(method, "banded")
+    elif method == "reshaped":
+        route = NormRoute(method, "one matrix")
     else:
         if method == "compression" and not stencil.reads_zeros_outside:
             method = "embedding"
         route = torus_route(method, embedding(stencil)[0], **options)
-    return norm_by(replace(route, **changed), weight, stencil, rtol)
+    changed_route = replace(route, **changed)
+    return norm_by(lambda _: changed_route, weight, stencil, rtol)
+
+
+@contextmanager
+def machine(rate, cores):
+    """A machine with so many operations per second, on each of so many cores."""
+
+    def forget():
+        for decision in DECIDED_BY_SPEED:
+            decision.cache_clear()
+
+    forget()
+    with (
+        mock.patch.object(_price, "product_rate", return_value=rate),
+        mock.patch.object(_price, "cores", return_value=cores),
+    ):
+        yield
+    forget()
 
 
 def search(weight, geometry, rtol=1e-4, *, algorithm="search"):

@@ -143,10 +143,12 @@ def test_what_is_not_among_the_layers_is_named_with_a_reason():
             return nn.functional.conv2d(self.used(x), self.kernel)
 
     found = layers(nn.Sequential(Odd()), torch.zeros(1, 2, 8, 8))
-    assert [layer.name for layer in found] == ["0.used"]
-    assert set(found.skipped) == {"0", "0.unused"}
+    assert [layer.name for layer in found] == ["0.used", "0.kernel"]
+    assert set(found.skipped) == {"0.unused"}
     assert "did not run" in found.skipped["0.unused"]
-    assert "Odd" in found.skipped["0"]
+    without = layers(nn.Sequential(Odd()))
+    assert [layer.name for layer in without] == ["0.unused", "0.used"]
+    assert "give an example" in without.skipped["0"]
 
 
 def test_without_an_example_layers_are_of_every_size():
@@ -228,14 +230,13 @@ def test_arguments_and_keywords_go_to_the_model_together():
     assert found[0].geometry.grid == (5, 5)
 
 
-def test_what_makes_no_tensor_is_named():
+def test_a_call_counts_whatever_the_module_returns():
     class Pair(nn.Linear):
         def forward(self, input):
             return super().forward(input), None
 
-    found = layers(nn.Sequential(Pair(2, 2)), torch.zeros(1, 2))
-    assert not len(found)
-    assert "tensor" in found.skipped["0"]
+    (layer,) = layers(nn.Sequential(Pair(2, 2)), torch.zeros(1, 2))
+    assert (layer.name, layer.weight.shape) == ("0", (2, 2, 1))
 
 
 def test_lazy_layers_without_an_example_are_named():

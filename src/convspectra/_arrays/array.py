@@ -2,6 +2,7 @@
 
 import math
 import sys
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import array_api_compat
@@ -10,7 +11,7 @@ import numpy as np
 
 from .._base import cached
 
-Array: TypeAlias = Any  # no static type spans NumPy, torch and JAX
+Array: TypeAlias = Any  # no static type spans the arrays of several libraries
 
 _SPACING = {  # the distance of 1 from the next number, by dtype
     "float64": 2.0**-52,
@@ -22,10 +23,19 @@ _SPACING = {  # the distance of 1 from the next number, by dtype
 }
 _DOUBLE = ("float64", "complex128")
 HALF = ("float16", "bfloat16")
+
+
+def is_tensorflow_array(x: Any) -> bool:
+    """Whether `x` is a tensor or a variable of TensorFlow, if that was imported."""
+    tf = sys.modules.get("tensorflow")
+    return tf is not None and isinstance(x, (tf.Tensor, tf.Variable))
+
+
 _LIBRARIES = {  # those that the tests run with, and what recognizes their arrays
     "NumPy": array_api_compat.is_numpy_array,
     "torch": array_api_compat.is_torch_array,
     "JAX": array_api_compat.is_jax_array,
+    "TensorFlow": is_tensorflow_array,
 }
 
 
@@ -33,6 +43,8 @@ def namespace(x: Array) -> Any:
     """The array library of `x`, by the names of the array API standard."""
     if type(x) is np.ndarray:  # by far the most frequent question
         return array_api_compat.numpy
+    if is_tensorflow_array(x):
+        return import_module(".tensorflow", __package__)
     return array_api_compat.array_namespace(x)
 
 
@@ -56,7 +68,12 @@ def check_weight(weight: Array) -> None:
             "`weight` must hold numbers, got a tensor on the meta device. Materialize "
             "the model first."
         )
-    if not is_traced(weight):
+    if None in tuple(weight.shape):
+        raise ValueError(
+            f"`weight` must have a known shape, got {tuple(weight.shape)}. State it by "
+            "`tf.ensure_shape`."
+        )
+    if not (is_traced(weight) or is_transformed(weight)):
         xp = namespace(weight)
         if not bool(xp.all(xp.isfinite(weight))):
             raise ValueError("`weight` must be finite, got NaN or infinity in it.")
@@ -106,9 +123,24 @@ def is_host(x: Array) -> bool:
 
 
 def is_traced(x: Array) -> bool:
-    """Whether `x` is a JAX tracer, whose numbers nobody can look at."""
+    """Whether nobody can look at the numbers of `x`, in JAX or TensorFlow."""
+    if is_tensorflow_array(x):
+        return namespace(x).is_symbolic(x)
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(x, jax.core.Tracer)
+
+
+def is_transformed(x: Array) -> bool:
+    """Whether `x` is in a transformation of torch.func, or has a forward tangent."""
+    if not array_api_compat.is_torch_array(x):
+        return False
+    from torch._C._functorch import is_functorch_wrapped_tensor
+    from torch.autograd import forward_ad
+
+    if is_functorch_wrapped_tensor(x):
+        return True
+    dual = forward_ad._current_level >= 0
+    return dual and forward_ad.unpack_dual(x).tangent is not None
 
 
 def astype(x: Array, name: str) -> Array:
@@ -171,6 +203,8 @@ def indices_like(x: Array, indices: np.ndarray) -> Array:
 
 
 def to_numpy(x: Array) -> np.ndarray:
+    if is_tensorflow_array(x):
+        return x.numpy()
     return np.asarray(x.detach().cpu() if array_api_compat.is_torch_array(x) else x)
 
 
@@ -185,6 +219,8 @@ def conj(x: Array) -> Array:
 
 def stop_gradient(x: Array) -> Array:
     """`x` cut off from automatic differentiation."""
+    if is_tensorflow_array(x):
+        return namespace(x).stop_gradient(x)
     if is_traced(x):
         import jax
 

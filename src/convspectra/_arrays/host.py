@@ -1,5 +1,6 @@
 """Calls that decide by the values of an array, also under `jit` and `grad`."""
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -16,9 +17,12 @@ from .array import (
     dtype_name,
     is_complex,
     is_host,
+    is_tensorflow_array,
     is_traced,
+    is_transformed,
     namespace,
     stop_gradient,
+    to_numpy,
 )
 from .threads import in_our_thread, one_blas_thread
 
@@ -30,8 +34,8 @@ def detach_to_numpy(weight: Array) -> Array:
 
     What follows decides by values, and JAX would compile each of its new shapes.
     """
-    if array_api_compat.is_jax_array(weight):
-        return np.asarray(weight)
+    if array_api_compat.is_jax_array(weight) or is_tensorflow_array(weight):
+        return to_numpy(weight)
     weight = stop_gradient(weight)
     if _is_torch_on_cpu(weight) and dtype_name(weight) not in HALF:
         return weight.resolve_conj().resolve_neg().numpy()
@@ -45,6 +49,8 @@ def numpy_or_none(weight: Array) -> np.ndarray | None:
     if array_api_compat.is_jax_array(weight):
         platforms = {device.platform for device in weight.devices()}
         return np.asarray(weight) if platforms == {"cpu"} else None
+    if is_tensorflow_array(weight) and not namespace(weight).is_on_cpu(weight):
+        return None
     plain = detach_to_numpy(weight)
     return plain if is_host(plain) else None
 
@@ -82,8 +88,9 @@ def call_on_host(
     *,
     arrays: int,
     scalars: tuple[int, ...] = (),
+    has_gradient: bool = False,
 ) -> tuple[Any, ...]:
-    """Call `f` on the plain numbers of `weight`, also under JAX's transformations.
+    """Call `f` on the plain numbers of `weight`, under any transformation of it.
 
     Parameters
     ----------
@@ -93,15 +100,39 @@ def call_on_host(
     scalars : tuple of {-1, 0, 1}
         Where JAX has no double precision, each of these numbers is rounded down, to
         the nearest, or up.
+    has_gradient : bool
+        Whether the first array is the gradient of the last number, which then has this
+        derivative. All else is a constant to automatic differentiation.
     """
-    if not array_api_compat.is_jax_array(weight):
+    found = _call_on_host(f, weight, arrays, scalars, has_gradient)
+    if has_gradient and not array_api_compat.is_torch_array(weight):
+        return *found[:-1], _with_gradient(found[-1], found[0], weight)
+    return found
+
+
+def _call_on_host(
+    f: Callable[[Array], tuple[Any, ...]],
+    weight: Array,
+    arrays: int,
+    scalars: tuple[int, ...],
+    has_gradient: bool,
+) -> tuple[Any, ...]:
+    if is_transformed(weight) or (
+        has_gradient and array_api_compat.is_torch_array(weight)
+    ):
+        from .torch_function import HostFunction
+
+        def plainly(plain: Array) -> tuple[Any, ...]:
+            return _call_on_host(f, plain, arrays, scalars, False)
+
+        return HostFunction.apply(weight, plainly, has_gradient)
+    if not (array_api_compat.is_jax_array(weight) or is_traced(weight)):
         found = with_one_thread(f, detach_to_numpy(weight))
         back = [asarray_like(weight, x) for x in found[:arrays]]
         return *back, *(scalar_like(weight, x) for x in found[arrays:])
-    import jax
-
-    weight = jax.lax.stop_gradient(weight)
-    real = jax.dtypes.canonicalize_dtype(np.float64)
+    real = np.dtype(np.float64)
+    if array_api_compat.is_jax_array(weight):
+        real = sys.modules["jax"].dtypes.canonicalize_dtype(real)
 
     def on_host(values: Any) -> tuple[np.ndarray, ...]:
         plain = np.asarray(values)
@@ -112,11 +143,17 @@ def call_on_host(
         rounded = [_rounded(x, real, way) for x, way in zip(found[arrays:], scalars)]
         return *found[:arrays], *rounded
 
+    shapes = [tuple(weight.shape)] * arrays + [()] * len(scalars)
+    dtypes = [weight.dtype] * arrays + [real] * len(scalars)
+    if is_tensorflow_array(weight):
+        return namespace(weight).call_in_graph(on_host, weight, shapes, dtypes)
+    import jax
+
+    weight = jax.lax.stop_gradient(weight)
     if not is_traced(weight):
         return tuple(jax.numpy.asarray(x) for x in on_host(weight))
-    shapes = [jax.ShapeDtypeStruct(weight.shape, weight.dtype)] * arrays
-    shapes += [jax.ShapeDtypeStruct((), real)] * len(scalars)
-    found = jax.pure_callback(on_host, tuple(shapes), weight, vmap_method="sequential")
+    results = tuple(map(jax.ShapeDtypeStruct, shapes, dtypes))
+    found = jax.pure_callback(on_host, results, weight, vmap_method="sequential")
     return tuple(found)
 
 
@@ -138,10 +175,13 @@ def scalar_like(weight: Array, value: float) -> Any:
 
 def is_differentiated(weight: Array) -> bool:
     """Whether anyone may ask for a derivative by `weight`."""
-    return is_traced(weight) or getattr(weight, "requires_grad", False)
+    if is_tensorflow_array(weight):
+        return is_traced(weight) or namespace(weight).is_recorded()
+    needs_gradient = getattr(weight, "requires_grad", False)
+    return needs_gradient or is_traced(weight) or is_transformed(weight)
 
 
-def with_gradient(value: Any, gradient: Array, weight: Array) -> Any:
+def _with_gradient(value: Any, gradient: Array, weight: Array) -> Any:
     """`value` with a derivative of Re <gradient, d weight>."""
     xp = namespace(weight)
     zero = weight - stop_gradient(weight)  # which has a derivative

@@ -21,9 +21,8 @@ def svdvals(x: Array) -> Array:
     largest = xp.max(xp.abs(stop_gradient(x)), axis=(-2, -1), keepdims=True)
     # Divide by the largest entry, so that squares neither overflow nor underflow.
     largest = xp.clip(largest, min=float(xp.finfo(largest.dtype).smallest_normal))
-    x = x / largest
     parts = (xp.real(x), xp.imag(x)) if is_complex(x) else (x,)
-    square = sum(xp.sum(part * part, axis=(-2, -1)) for part in parts)
+    square = sum(xp.sum((part / largest) ** 2, axis=(-2, -1)) for part in parts)
     # The root has no derivative at 0: do not take it there, nor its derivative.
     zero = square == 0
     root = xp.sqrt(xp.where(zero, xp.ones_like(square), square))

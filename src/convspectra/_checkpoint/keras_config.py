@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from .._arrays.array import Array, namespace
 from .._layer.geometry import Geometry
 from .stored import Refusal
 
 CONVOLUTION = re.compile(r"(Depthwise|Separable|)Conv(?:olution)?([123])D(Transpose|)")
+FIRST = "channels_first"
 MOST_PATH = 1000  # characters: paths through many models could outgrow the file
 
 
@@ -22,6 +22,9 @@ class Described:
     group: str  # its path in a .keras file, which names layers by their classes
     kind: str  # its class, empty if that is none of Keras
     config: Mapping[str, Any]
+    input_shape: Sequence[Any] | None = (
+        None  # with the batch; None if there are several
+    )
 
     def roles(self) -> dict[str, str]:
         """Which weights are kernels, in the order of a .keras file, and of what."""
@@ -65,7 +68,22 @@ class Described:
         if role in ("conv", "transpose", "depthwise"):
             found |= self._window(role, shape) | found
             Geometry(grid=None, **found).broadcast_to(axes - 2)
-        return found
+        grid = self._grid(role, axes - 2)
+        return {"grid": grid, **found} if grid else found
+
+    def _grid(self, role: str, axes: int) -> tuple[int, ...] | None:
+        """The sizes of a kernel's input, None if they are not known."""
+        shape, config = self.input_shape, self.config
+        if not isinstance(shape, (tuple, list)) or len(shape) != axes + 2:
+            return None
+        sites = shape[2:] if config.get("data_format") == FIRST else shape[1:-1]
+        if not all(type(n) is int and n > 0 for n in sites):
+            return None
+        if role != "pointwise":
+            return tuple(sites)
+        window = self._window("depthwise", (*config["kernel_size"], 1, 1))
+        geometry = Geometry(grid=tuple(sites), **window)
+        return geometry.out_grid(tuple(config["kernel_size"]))
 
     def _window(self, role: str, shape: tuple[int, ...]) -> dict[str, Any]:
         """Stride, dilation, groups and padding."""
@@ -106,24 +124,28 @@ def layer_shape(role: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (shape[-1], shape[-2], *shape[:-2])
 
 
-def to_layer(role: str, array: np.ndarray) -> np.ndarray:
+def to_layer(role: str, array: Array) -> Array:
     """A kernel in the layout of `Layer`, from that of Keras."""
+    xp, shape = namespace(array), tuple(array.shape)
     if role == "dense":  # (in, out)
-        return array.T[..., None]
-    turned = np.moveaxis(array, (-1, -2), (0, 1))
+        return xp.permute_dims(array, (1, 0))[..., None]
+    sites = range(len(shape) - 2)
     if role == "depthwise":  # (*kernel, in, multiplier): all outputs of an input first
-        return np.swapaxes(turned, 0, 1).reshape(-1, 1, *array.shape[:-2])
-    return turned  # (*kernel, in, out), or (*kernel, out, in) if transposed
+        turned = xp.permute_dims(array, (len(shape) - 2, len(shape) - 1, *sites))
+        return xp.reshape(turned, (-1, 1, *shape[:-2]))
+    # (*kernel, in, out), or (*kernel, out, in) if transposed
+    return xp.permute_dims(array, (len(shape) - 1, len(shape) - 2, *sites))
 
 
-def from_layer(role: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def from_layer(role: str, array: Array, shape: tuple[int, ...]) -> Array:
     """A kernel of this shape in Keras's layout, from that of `Layer`."""
+    xp, sites = namespace(array), range(2, len(shape))
     if role == "dense":
-        return array[..., 0].T
+        return xp.permute_dims(array[..., 0], (1, 0))
     if role == "depthwise":
-        array = array.reshape(*shape[-2:], *shape[:-2])
-        return np.moveaxis(array, (0, 1), (-2, -1))
-    return np.moveaxis(array, (0, 1), (-1, -2))
+        array = xp.reshape(array, (*shape[-2:], *shape[:-2]))
+        return xp.permute_dims(array, (*sites, 0, 1))
+    return xp.permute_dims(array, (*sites, 1, 0))
 
 
 def layers_of(
@@ -149,7 +171,8 @@ def layers_of(
             yield from layers_of(layer, path, f"{group}/")
         elif isinstance(config, dict):
             ours = str(layer.get("module", "keras")).partition(".")[0] == "keras"
-            yield Described(path, group, kind if ours else "", config)
+            shape = _input_shape(layer)
+            yield Described(path, group, kind if ours else "", config, shape)
 
 
 def _inner(model: Any) -> list[dict[str, Any]]:
@@ -159,6 +182,29 @@ def _inner(model: Any) -> list[dict[str, Any]]:
     if not isinstance(found, list):
         return []
     return [layer for layer in found if isinstance(layer, dict)]
+
+
+def _input_shape(layer: Mapping[str, Any]) -> list[Any] | None:
+    """The shape of a layer's input, None if it is not stated or there are several."""
+    built = layer.get("build_config")
+    shape = built.get("input_shape") if isinstance(built, dict) else None
+    if not isinstance(shape, list):
+        return None
+    nodes = layer.get("inbound_nodes")
+    for node in nodes if isinstance(nodes, list) else []:
+        used = _first_shape(node)
+        if used is not None and used[1:] != shape[1:]:
+            return None
+    return shape
+
+
+def _first_shape(node: Any) -> list[Any] | None:
+    """The shape of the first tensor that a layer is called on, if the file has it."""
+    try:
+        shape = node["args"][0]["config"]["shape"]
+    except (TypeError, LookupError):
+        return None
+    return shape if isinstance(shape, list) else None
 
 
 def _snake_case(kind: str) -> str:

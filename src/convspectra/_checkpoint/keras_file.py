@@ -58,7 +58,7 @@ def read_keras(path: Path) -> Network:
     A file with a configuration says all but the grids. One with weights alone says by
     their names which are kernels.
     """
-    require("h5py", extra="keras")
+    require("h5py", extra="hdf5")
     with parsing(WHAT):
         if (suffix_of(path) or path.suffix.lower()) == ".keras":
             store, config = _open_archive(path)

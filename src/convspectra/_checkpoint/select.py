@@ -50,6 +50,8 @@ class Options:
         Relative gap between the bounds of a norm.
     quick : bool
         Whether bounds that hold for every input size will do, without any values.
+    budget : float, optional
+        Seconds that a norm may take.
     """
 
     keys: list[str] | None = None
@@ -62,6 +64,7 @@ class Options:
     skip_pointwise: bool = False
     rtol: float = 1e-4
     quick: bool = False
+    budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 from .._checkpoint import suffixes
 from .options import (
     add_bound,
+    add_budget,
     add_file,
     add_folding,
     add_geometry,
@@ -96,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
         "files", nargs="*", type=Path, metavar="FILE", help=f"{suffixes()}, or several"
     )
     add_geometry(report, grid=sizes_or_none)
+    add_budget(report)
     add_folding(report)
     add_report(report)
 
@@ -111,6 +113,7 @@ def parser() -> argparse.ArgumentParser:
         "after", type=Path, metavar="B", help="another file, of any of these formats"
     )
     add_geometry(diff, grid=sizes_or_none)
+    add_budget(diff)
     add_folding(diff)
     diff.add_argument(
         "--fail-above",
@@ -127,6 +130,7 @@ def parser() -> argparse.ArgumentParser:
         "model.safetensors --grid 32 --key 'layer1.*' -o values.npz",
     )
     add_file(values, grid=sizes)
+    add_budget(values)
     add_folding(values)
     values.add_argument(
         "-o",
@@ -144,6 +148,7 @@ def parser() -> argparse.ArgumentParser:
         "model.safetensors --grid 32 --fail-above 1.0",
     )
     add_file(norm, grid=sizes_or_none)
+    add_budget(norm)
     add_folding(norm)
     norm.add_argument(
         "--fail-above",
@@ -159,6 +164,7 @@ def parser() -> argparse.ArgumentParser:
         "model.safetensors --grid 32 --max-norm 1 --rounds 10 -o clipped.safetensors",
     )
     add_file(clip, grid=sizes)
+    add_budget(clip)
     add_bound(clip)
     clip.add_argument(
         "--min-norm",
@@ -192,5 +198,6 @@ def parser() -> argparse.ArgumentParser:
         "model.safetensors --grid 32 --boundary zeros --json",
     )
     add_file(compare, grid=sizes)
+    add_budget(compare)
     add_folding(compare)
     return top

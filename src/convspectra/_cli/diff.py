@@ -46,7 +46,7 @@ def diff(args: argparse.Namespace) -> int:
             files = (args.before, args.after)
             before, after = (_load(path, one) for path, one in zip(files, pair))
             unknown = pair[1].unknown_without_size
-            rows.append(_growth(before, after, unknown, options.rtol))
+            rows.append(_growth(before, after, unknown, options))
     rows.sort(key=lambda row: -row["growth_upper"])
     if args.json:
         files = {"before": str(args.before), "after": str(args.after)}
@@ -104,11 +104,12 @@ def _load(path: Path, layer: StoredLayer) -> Layer:
 
 
 def _growth(
-    before: Layer, after: Layer, unknown: tuple[str, ...], rtol: float
+    before: Layer, after: Layer, unknown: tuple[str, ...], options: Options
 ) -> dict[str, Any]:
     """Both norms, and bounds on their ratio: 1 for a layer that is the same."""
-    first = operator_norm(before.weight, before.geometry, rtol)
-    second = operator_norm(after.weight, after.geometry, rtol)
+    rtol, budget = options.rtol, options.budget
+    first = operator_norm(before.weight, before.geometry, rtol, budget=budget)
+    second = operator_norm(after.weight, after.geometry, rtol, budget=budget)
     lower = _ratio(float(second.lower), float(first.upper))
     upper = _ratio(float(second.upper), float(first.lower))
     if before.geometry == after.geometry and np.array_equal(

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from .. import baselines
@@ -11,7 +12,6 @@ from .._bound.project import project
 from .._checkpoint import Kernel, Network
 from .._checkpoint.select import select
 from .._layer.layer import Layer
-from .._norm.operator_norm import operator_norm
 from .._norm.rounding import TIGHT
 from .._report.layer_spectrum import LayerSpectrum, layer_spectrum
 from .._report.partly_known import NO_LOWER, norm_of
@@ -55,7 +55,7 @@ def values(args: argparse.Namespace) -> int:
 
     def measure(layer: Layer, _: Unknown) -> None:
         layer.geometry.resolve_axes(layer.weight.shape[2:])  # which needs a grid
-        found.append(layer_spectrum(layer, args.rtol))
+        found.append(layer_spectrum(layer, args.rtol, budget=args.budget))
 
     _, skipped = _each(args, measure)
     rows = [{**layer.row(), "input": layer.geometry.grid} for layer in found]
@@ -77,9 +77,9 @@ def norm(args: argparse.Namespace) -> int:
     rows = []
 
     def measure(layer: Layer, unknown: Unknown) -> None:
-        norm = norm_of(layer, unknown, args.rtol)
+        norm = norm_of(layer, unknown, args.rtol, args.budget)
         if args.fail_above is not None and norm.lower <= args.fail_above < norm.upper:
-            norm = norm_of(layer, unknown, min(args.rtol, TIGHT))
+            norm = norm_of(layer, unknown, min(args.rtol, TIGHT), args.budget)
         attained = not unknown or norm.lower != NO_LOWER
         rows.append(row_of(layer, unknown) | bounds(norm, attained=attained))
 
@@ -97,12 +97,16 @@ def clipped(args: argparse.Namespace) -> int:
     """Clip and crop each kernel, and write a copy of the file."""
 
     def change(layer: Layer, _: Unknown) -> tuple[Array, dict[str, Any]]:
-        weight, geometry = layer.weight, layer.geometry
-        before = operator_norm(weight, geometry, args.rtol)
         found = clip(
-            weight, geometry, args.max_norm, args.rounds, min_norm=args.min_norm
+            layer.weight,
+            layer.geometry,
+            args.max_norm,
+            args.rounds,
+            min_norm=args.min_norm,
         )
-        after = operator_norm(found, geometry, args.rtol)
+        before = norm_of(layer, (), args.rtol, args.budget)
+        changed = replace(layer, weight=found)
+        after = norm_of(changed, (), args.rtol, args.budget)
         return found, bounds(before, "before_") | bounds(after, "after_")
 
     rows = _change(args, CHANGE, change)
@@ -138,7 +142,7 @@ def compare(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
 
     def measure(layer: Layer, _: Unknown) -> None:
-        norm = operator_norm(layer.weight, layer.geometry, args.rtol)
+        norm = norm_of(layer, (), args.rtol, args.budget)
         found = [
             ("operator_norm", "attained lower bound", Lower(norm.lower)),
             ("operator_norm", "certified upper bound", Upper(norm.upper)),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .._base import positive
 from .._checkpoint import suffixes
 from .._checkpoint.select import FIELDS, Options, read_table
 from .._layer.boundary import BOUNDARIES
@@ -70,6 +71,19 @@ def add_report(to: argparse.ArgumentParser) -> None:
         type=_shard,
         metavar="I/N",
         help="take every Nth file, starting with the Ith: one of N jobs",
+    )
+
+
+def add_budget(to: argparse.ArgumentParser) -> None:
+    """How long a norm may take."""
+    to.add_argument(
+        "--budget",
+        type=_seconds,
+        metavar="SECONDS",
+        help=(
+            "predicted time that the norm of a layer may take: the closest bounds "
+            "within it are shown (default: 5 to close a gap, 600 in all)"
+        ),
     )
 
 
@@ -236,6 +250,7 @@ def options_of(args: argparse.Namespace) -> Options:
         skip_pointwise=getattr(args, "skip_pointwise", False),
         rtol=args.rtol,
         quick=getattr(args, "quick", False),
+        budget=getattr(args, "budget", None),
     )
 
 
@@ -285,6 +300,16 @@ def _padding(text: str) -> Any:
     if len(sides) == 1 and len(sides[0]) == 1:
         return sides[0][0]
     return tuple((pair[0], pair[-1]) for pair in sides)
+
+
+def _seconds(text: str) -> float:
+    """A positive number of seconds."""
+    try:
+        return positive("--budget", float(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a positive number of seconds, got {text!r}"
+        ) from None
 
 
 def level(text: str) -> float:

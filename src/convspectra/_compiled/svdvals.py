@@ -34,7 +34,8 @@ def values_of_many(re, im, out, start, stop):
     flat_re, flat_im = re.reshape(re.size), im.reshape(im.size)
     W = lanes(re)
     S = 2 * W
-    a = aligned((m + 1) * n * S, flat_re)
+    row = (n | 1) * S  # odd: rows a power of two apart would evict each other
+    a = aligned((m + 1) * row, flat_re)
     d, e = np.zeros(n * LANES), np.zeros(n * LANES)
     eps = np.float64(np.finfo(re.dtype).eps)
     for left in range(start, stop, LANES):
@@ -42,12 +43,14 @@ def values_of_many(re, im, out, start, stop):
         d[:] = 0
         e[:] = 0
         for lane in range(0, count, W):
-            for j in range(m * n):
-                q = j * number + left + lane
-                store(a, j * S, load_first(flat_re, q, min(W, count - lane)))
-                store(a, j * S + W, load_first(flat_im, q, min(W, count - lane)))
-            a[m * n * S :] = 0
-            x, y = reduced(a, m, n, n * S, None)
+            for i in range(m):
+                for j in range(n):
+                    q = (i * n + j) * number + left + lane
+                    p = i * row + j * S
+                    store(a, p, load_first(flat_re, q, min(W, count - lane)))
+                    store(a, p + W, load_first(flat_im, q, min(W, count - lane)))
+            a[m * row :] = 0
+            x, y = reduced(a, m, n, row, None)
             for k in range(n):
                 for i in range(W):
                     d[k * LANES + lane + i] = x[k * W + i]

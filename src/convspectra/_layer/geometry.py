@@ -261,6 +261,8 @@ def _axis(geometry: Geometry, axis: int, n: int, kernel: int) -> Axis:
 def _sizes(name: str, value: Any, *, least: int) -> int | tuple[int, ...]:
     if hasattr(value, "tolist"):  # an array of whole numbers
         value = value.tolist()
+    elif hasattr(value, "as_list"):  # a shape of TensorFlow's
+        value = value.as_list()
     if not isinstance(value, (tuple, list)):
         return size(name, value, least=least)
     if not value:

@@ -43,15 +43,16 @@ class Layer:
         For a transposed layer that layout is (*kernel, out, in).
         """
         check_weight(weight)
-        if weight.ndim < 3:
+        count = len(weight.shape)
+        if count < 3:
             return cls(name, weight, geometry)  # which says what is wrong with it
-        axes = (weight.ndim - 1, weight.ndim - 2, *range(weight.ndim - 2))
+        axes = (count - 1, count - 2, *range(count - 2))
         return cls(name, namespace(weight).permute_dims(weight, axes), geometry)
 
 
 def scale_outputs(weight: Array, gains: Array, geometry: Geometry) -> Array:
     """The kernel that gives each output channel multiplied by its gain."""
-    xp, ones = namespace(weight), (1,) * (weight.ndim - 2)
+    xp, ones = namespace(weight), (1,) * (len(weight.shape) - 2)
     if not geometry.transposed:
         return weight * xp.reshape(gains, (-1, 1, *ones))
     # (in, out / groups, *kernel): input channels of a group share its outputs.

@@ -183,6 +183,8 @@ def _gram(stencil: Stencil, *, on_rows: bool) -> BandedGram | None:
 
 def _axis_gram(stencil: Stencil, axis: int, *, on_rows: bool) -> AxisGram | None:
     rows, taps = stencil.rows[axis], stencil.kernel[axis]
+    if rows * taps > READS_LIMIT:
+        return None
     row, tap = np.indices((rows, taps)).reshape(2, -1)
     site = stencil.stride[axis] * row + stencil.dilation[axis] * tap
     column = columns_read(stencil, axis)[site]

@@ -4,12 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .._arrays.array import Array
+from .._route import Method
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounds:
-    """Both bounds of a norm, and the derivative of the upper one by the weight."""
+    """Both bounds of a norm, and the derivative of the upper one by the weight.
+
+    With the method that has certified the upper one.
+    """
 
     lower: float
     upper: float
     derivative: Callable[[], Array]
+    method: Method

@@ -1,6 +1,7 @@
 """A lower and an upper bound on the operator norm of a layer."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +9,6 @@ import numpy as np
 
 from .._arrays.array import (
     Array,
-    adjoint,
-    asarray_like,
     is_complex,
     is_host,
     is_traced,
@@ -20,23 +19,21 @@ from .._arrays.host import (
     call_on_host,
     detach_to_numpy,
     is_differentiated,
-    with_gradient,
 )
-from .._arrays.linalg import are_definite
-from .._base import fraction
+from .._base import fraction, positive
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
 from .._maps.banded import banded_gram
-from .._maps.matrix import group_matrices, matrix_shape
-from .._maps.matrix_free import Operator, operator_of
+from .._maps.matrix_free import operator_of
 from .._maps.symbol import taps_of
-from .._route import NormRoute, method_of, norm_route
+from .._route import NormRoute, norm_route
 from .._text import Lower, Upper, number
 from .banded_norm import banded_norm
 from .bounds import Bounds
-from .lanczos import Pair, gain_of, top_vector
-from .peak import NO_PROGRESS
-from .rounding import TIGHT, UP, of_matrix
+from .matrix_norm import by_matrix
+from .part import part_inside
+from .reshaped import by_reshaping
+from .rounding import UP
 from .search import norm_on_torus
 from .top_vectors import (
     lower_near_peak,
@@ -61,8 +58,8 @@ class NormBounds:
     upper : scalar
         Certified: |layer(x)| is at most `upper` * |x| for every input x. Differentiable
         in torch and JAX.
-    method : {"frequencies", "matrix", "banded", "compression", "embedding", "supremum"}
-        How the upper bound was certified.
+    method : str
+        How the upper bound was certified: one of those that `operator_norm` lists.
     grid : tuple of int, or None
         The input size for which the bounds hold; None for every size (if the boundary
         is circular, every size that the stride divides).
@@ -95,7 +92,13 @@ class NormBounds:
         return f"{number(lower)} <= norm <= {number(upper)} ({self.method})"
 
 
-def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> NormBounds:
+def operator_norm(
+    weight: Array,
+    geometry: Geometry,
+    rtol: float = 1e-4,
+    *,
+    budget: float | None = None,
+) -> NormBounds:
     """Bound the operator norm of a layer from below and above.
 
     The operator norm, the largest singular value, is the largest factor by which the
@@ -111,6 +114,11 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
     rtol : float
         Relative gap to reach, where the method allows it: `upper / lower - 1 <= rtol`.
         On small grids and for small matrices the gap is much smaller at no cost.
+    budget : float, optional
+        Seconds that this may take, by the prediction of `plan`. If no method reaches
+        `rtol` within them, the bounds come from the closest that does not take longer:
+        their `gap` tells how far apart they are, and `method` by what. By default a
+        banded factor may take 5 seconds, and any other method 10 minutes.
 
     Returns
     -------
@@ -122,19 +130,24 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
         - "matrix": any other layer whose matrix is small: at most `2**28` for its
           entries times its shorter side (645 x 645, or many smaller matrices in
           groups). The bounds agree to `rtol`.
-        - "banded": any other layer whose Gram matrix, by rows of sites, has a band
-          narrow enough: for 3x3 taps on an n x n grid about `4 * n * (channels * n)**3
-          <= 2**37`, which is 64 channels on 16 x 16. The bounds agree to `rtol`.
+        - "banded": any other layer whose Gram matrix, by rows of sites, has a band so
+          narrow that it can be factorized within the budget. For 3x3 taps on an n x n
+          grid this takes about `4 * n * (channels * n)**3` operations: some seconds for
+          64 channels on 16 x 16. The bounds agree to `rtol`.
         - "compression": all others that pad with zeros. The upper bound rests on the
           norms of a circular layer that contains this one as a block, cut to the grid;
-          the lower bound is attained on the layer itself. The gap is about 1e-3 for 3x3
-          taps on 20x20, and falls as the third power of the grid.
+          the lower bound is attained on the layer itself. The gap is about 2e-3 for 3x3
+          taps on 20x20, and falls as the third power of the grid. Tried before "banded"
+          if it may reach `rtol`.
         - "embedding": all other layers. The upper bound is that of a circular layer
           which contains this one as a block; the lower bound is attained on the layer
           itself.
         - "supremum": grid None. With a zero or circular boundary the bounds agree to
           `rtol`; with any other, the upper bound is multiplied by the most that the
           padding can contribute on the smallest grid.
+        - "reshaped": layers for which none of these is within the budget. The bounds
+          come from the norm of the kernel as one matrix, and are up to sqrt(taps)
+          apart, more where padding repeats sites.
 
         A norm below the rounding error, about 1e-14 of the kernel's size, is bounded by
         that error. The bounds are double-precision scalars of the array's library
@@ -148,30 +161,50 @@ def operator_norm(weight: Array, geometry: Geometry, rtol: float = 1e-4) -> Norm
     2.414 <= norm <= 2.415 (matrix)
     """
     stencil = stencil_of(weight, geometry)
-    return norm_by(None, weight, stencil, fraction("rtol", rtol))
+    rtol = fraction("rtol", rtol)
+    if budget is not None:
+        budget = positive("budget", budget)
+
+    def find_route(plain: Array) -> NormRoute:
+        real, host = not is_complex(plain), is_host(plain)
+        return norm_route(stencil, real=real, on_host=host, rtol=rtol, budget=budget)
+
+    return norm_by(find_route, weight, stencil, rtol)
 
 
 def norm_by(
-    route: NormRoute | None, weight: Array, stencil: Stencil, rtol: float
+    find_route: Callable[[Array], NormRoute],
+    weight: Array,
+    stencil: Stencil,
+    rtol: float,
 ) -> NormBounds:
-    """The norm of a layer by this route; None: by the route for this layer."""
+    """The norm of a layer by the route for its plain numbers.
+
+    Where these are not known yet, under `jit`, the method is the last of the route.
+    """
+    last = find_route(weight)
+    method = last.closing or last.method
+
+    def bounds_of(plain: Array) -> Bounds:
+        nonlocal method
+        found = norm_bounds(plain, stencil, rtol, route=find_route(plain))
+        method = found.method
+        return found
 
     def both(plain: Array) -> tuple[float, float]:
-        bounds = norm_bounds(plain, stencil, rtol, route=route)
+        bounds = bounds_of(plain)
         return bounds.lower, bounds.upper
 
     def both_and_gradient(plain: Array) -> tuple[Array, float, float]:
-        bounds = norm_bounds(plain, stencil, rtol, route=route)
+        bounds = bounds_of(plain)
         return bounds.derivative(), bounds.lower, bounds.upper
 
     if is_differentiated(weight):
-        gradient, lower, upper = call_on_host(
-            both_and_gradient, weight, arrays=1, scalars=(-1, 1)
+        _, lower, upper = call_on_host(
+            both_and_gradient, weight, arrays=1, scalars=(-1, 1), has_gradient=True
         )
-        upper = with_gradient(upper, gradient, weight)
     else:
         lower, upper = call_on_host(both, weight, arrays=0, scalars=(-1, 1))
-    method = route.method if route else method_of(stencil, rtol)
     return NormBounds(lower=lower, upper=upper, method=method, grid=stencil.grid)
 
 
@@ -199,18 +232,27 @@ def norm_bounds(
             stencil, real=real, on_host=host, rtol=rtol, is_quick=not attain
         )
     if route.method == "matrix":
-        bounds = _by_matrix(double, operator_of(double, stencil), rtol)
+        bounds = by_matrix(double, operator_of(double, stencil), rtol)
     elif route.method == "banded":
         bounds = _by_band(double, stencil, rtol)
     elif route.method == "compression":
         bounds = by_compression(double, stencil, rtol, route, attain=attain)
+        if route.closing and bounds.upper > bounds.lower * (1 + rtol):
+            bounds = _by_band(double, stencil, rtol)
+    elif route.method == "reshaped":
+        bounds = by_reshaping(double, stencil, rtol)
     else:
         bounds = _by_torus(double, stencil, rtol, route, attain=attain)
     lower, upper = min(bounds.lower * scale, LARGEST), bounds.upper * scale
     if 0 < upper < SMALLEST_NORMAL:  # the products above were rounded
         lower, upper = math.nextafter(lower, 0.0), math.nextafter(upper, math.inf)
     xp = namespace(weight)
-    return Bounds(lower, upper, lambda: xp.astype(bounds.derivative(), weight.dtype))
+    return Bounds(
+        lower,
+        upper,
+        lambda: xp.astype(bounds.derivative(), weight.dtype),
+        bounds.method,
+    )
 
 
 def _by_torus(
@@ -226,10 +268,16 @@ def _by_torus(
         lower = 0.0
     elif route.method == "embedding":
         most = factor * upper
-        lower = lower_near_peak(weight, stencil, taps, peak, rtol=rtol, upper=most)
+        part = part_inside(stencil)
+        lower = lower_near_peak(weight, part, taps, peak, rtol=rtol, upper=most)
     if factor > 1:
         upper *= factor * UP
-    return Bounds(lower, upper, lambda: factor * peak_derivative(taps, peak, weight))
+    return Bounds(
+        lower,
+        upper,
+        lambda: factor * peak_derivative(taps, peak, weight),
+        route.method,
+    )
 
 
 def _by_band(weight: Array, stencil: Stencil, rtol: float) -> Bounds:
@@ -242,62 +290,5 @@ def _by_band(weight: Array, stencil: Stencil, rtol: float) -> Bounds:
         found.lower,
         found.upper,
         lambda: pair_derivative(found.operator, found.pair, weight),
+        "banded",
     )
-
-
-def _by_matrix(weight: Array, operator: Operator, rtol: float) -> Bounds:
-    """Lanczos for the lower bound, a factorization of the matrix for the upper one."""
-    xp, stencil = namespace(weight), operator.stencil
-    matrices = group_matrices(weight, stencil)
-    pair = _pair_by_lanczos(operator, matrices, rtol / 10)
-    rows, columns = matrix_shape(stencil)
-    matrices = matrices if rows <= columns else adjoint(matrices)
-    gram = xp.matmul(matrices, adjoint(matrices))
-    allowance = of_matrix(weight, stencil)
-    eye = asarray_like(gram, np.eye(min(rows, columns)))
-
-    def certified(pair: Pair, rtol: float) -> float | None:
-        threshold = allowance.threshold(pair.gain, rtol)
-        if threshold and not are_definite(threshold**2 * eye - gram).all():
-            return None
-        return allowance.upper(threshold)
-
-    upper = certified(pair, min(rtol, TIGHT)) or certified(pair, rtol)
-    if upper is None:
-        pair = _pair_by_eigh(operator, gram)
-        upper = certified(pair, min(rtol, TIGHT))
-    if upper is None:
-        raise ArithmeticError(NO_PROGRESS)
-    lower = allowance.lower(pair.gain)
-    return Bounds(lower, upper, lambda: pair_derivative(operator, pair, weight))
-
-
-def _pair_by_lanczos(operator: Operator, matrices: Array, rtol: float) -> Pair:
-    """The top input, found by Lanczos on the matrices, with the operator's own gain."""
-    xp, stencil = namespace(matrices), operator.stencil
-
-    def gram(x: Array) -> Array:
-        return xp.matmul(adjoint(matrices), xp.matmul(matrices, x))
-
-    shape = (*matrices.shape[::2], 1)
-    start = asarray_like(matrices, np.random.default_rng(0).standard_normal(shape))
-    x = top_vector(gram, start, rtol=rtol)
-    image = xp.reshape(x, (stencil.groups, stencil.in_channels, *stencil.columns))
-    return gain_of(operator.apply, image)
-
-
-def _pair_by_eigh(operator: Operator, gram: Array) -> Pair:
-    """The top singular pair by an eigendecomposition, if Lanczos has missed it."""
-    xp, stencil = namespace(gram), operator.stencil
-    values, vectors = xp.linalg.eigh(gram)
-    group = int(xp.argmax(values[:, -1]))
-    rows, columns = matrix_shape(stencil)
-    wide = rows <= columns
-    shape = (
-        (stencil.out_channels, *stencil.rows)
-        if wide
-        else (stencil.in_channels, *stencil.columns)
-    )
-    here = asarray_like(gram, np.arange(stencil.groups).reshape(-1, 1) == group)
-    top = xp.reshape(here * vectors[group, :, -1][None, :], (stencil.groups, *shape))
-    return gain_of(operator.apply, operator.apply_adjoint(top) if wide else top)

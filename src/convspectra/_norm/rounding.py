@@ -119,9 +119,9 @@ class Allowance:
     def smallest_square(self, square: float, threshold: float) -> float:
         """No |H x|^2 is below this where G - square and threshold^2 - G have factors.
 
-        Both are the same size, and so is what products and factor lose: at most
-        (1 + certified)^2 - 1 times |H|^2, see `certificate`. Twice that pays for the
-        terms of second order.
+        Neither difference is larger than |H|^2 in norm, so products and factor lose
+        the same on both: at most (1 + certified)^2 - 1 times |H|^2, see `certificate`.
+        Twice that pays for the terms of second order.
         """
         lost = 2 * ((1 + self.certified) ** 2 - 1) * self.upper(threshold) ** 2
         smallest = math.sqrt(max(square - lost, 0.0)) - self.absolute
@@ -148,12 +148,13 @@ class Allowance:
         at most (axes + 5) u of itself; a cosine by 4 units in its last place (as much
         as vector libraries allow themselves). So numerator and denominator are off by
         less than (1.6 (axes + 5) + 4) u each, and the quotient, at most 1, by their sum
-        over the denominator.
+        over the denominator. Root, squares, products, sum and differences above the
+        absolute part are at most six roundings, for which DOWN is taken twice.
         """
         cosine = np.cos(angle) - (4 * axes + 28) * UNIT_DOUBLE
         q = np.where(angle < np.pi / 2, cosine, 0.0) / math.cos(half_step)
         m = min(smallest_square / (1 + self.certified) ** 2, threshold**2)
-        at_center = np.sqrt(m + (threshold**2 - m) * q**2) * DOWN
+        at_center = np.sqrt(m + (threshold**2 - m) * q**2) * DOWN**2
         return np.maximum(at_center - self.absolute, 0.0)
 
 

@@ -7,14 +7,23 @@ certifies it: in single precision for all of them, in double precision for some.
 import numpy as np
 
 from .._arrays.array import is_host
-from .._maps.symbol import Frequencies, Taps
-from .gram_certificate import DoublePass, GramPass, LibraryPass
+from .._maps.symbol import Frequencies, Taps, matrix_at
+from .gram_certificate import (
+    DoublePass,
+    GramPass,
+    LibraryPass,
+    top_singular_vectors,
+)
 from .rounding import UNIT_DOUBLE, of_symbol, size_bound
 from .screening import ScreeningPass
 
 # Where to ask for a factor: above the estimate by these parts of the largest norm, the
 # first that has one. In single precision beginning with what that may lose.
 SCREENING_STEPS, STEPS = (1e-3, 5e-3, 2e-2, 1e-1, 1.0), (1e-5, 1e-4, 1e-3, 1e-2, 1.0)
+
+# A bound this much above its estimate, as a part of the largest norm, is not from one
+# of the first two steps.
+MISSED = 2e-4
 
 
 class SymbolNorms:
@@ -27,7 +36,8 @@ class SymbolNorms:
     """
 
     def __init__(self, taps: Taps, kept: Frequencies, *, is_screened: bool) -> None:
-        sizes, self.points = kept.grid_sizes, kept.points
+        self.taps, sizes = taps, kept.grid_sizes
+        self.points, self.grid_sizes = kept.points, sizes
         self.double: DoublePass | LibraryPass = LibraryPass(taps, sizes)
         first = self.double
         if is_host(taps.weight):
@@ -52,8 +62,18 @@ class SymbolNorms:
         self._lower(first, every, steps)
 
     def sharpen(self, which: np.ndarray, group: int) -> None:
-        """Bring the bounds of a group at some frequencies close to their estimates."""
+        """Bring the bounds of a group at some frequencies close to the norms there.
+
+        Where no factor is close above an estimate, Lanczos has missed the largest
+        value: an eigendecomposition gives it.
+        """
         self._lower(self.double, np.sort(which) * self.groups + group, STEPS)
+        uppers, estimates = self.uppers[:, group], self.estimates[:, group]
+        missed = which[uppers[which] > estimates[which] + MISSED * self.largest]
+        for number in missed.tolist():
+            matrix = matrix_at(self.taps, self.points[number], group, self.grid_sizes)
+            estimates[number] = top_singular_vectors(matrix, exact=True)[2]
+        self._lower(self.double, np.sort(missed) * self.groups + group, STEPS)
 
     def _lower(
         self,

@@ -3,24 +3,19 @@
 import math
 from dataclasses import replace
 
-import numpy as np
-
 from .._arrays.array import Array, is_complex
-from .._layer.geometry import Axis
 from .._layer.stencil import Stencil
 from .._maps.symbol import Taps, taps_of
 from .._route import NormRoute
 from .bounds import Bounds
 from .compression import Extent, compression, extent_of
+from .part import LIKELY, part_that_attains
 from .peak import Peak
 from .search import dilation_reduced, norm_on_torus
 from .top_vectors import lower_near_peak, peak_derivative
 
 # A compression's bounds of norms are steps of 1e-5 apart: to ask for more is no use.
 CLOSEST = 1e-5
-# The part of (degree * pi / sites)^2 / 8, summed over the axes, by which a torus is off
-# (as much as Bernstein's inequality allows): random 3x3 kernels have 0.1, trained 0.2.
-LIKELY = 0.25
 
 
 def by_compression(
@@ -30,12 +25,12 @@ def by_compression(
     taps, real = taps_of(weight, stencil), not is_complex(weight)
     extent = extent_of(stencil, taps)
     if extent is None:  # no row reads a column
-        return Bounds(0.0, 0.0, lambda: 0 * weight)
+        return Bounds(0.0, 0.0, lambda: 0 * weight, route.method)
     reduced, steps = dilation_reduced(taps)
     lower = 0.0
 
     def lower_near(peak: Peak, upper: float) -> float:
-        part = _part_that_will_do(stencil, taps, rtol)
+        part = part_that_attains(stencil, taps.degree, rtol)
         peak = replace(peak, cycles=peak.cycles / steps)
         return lower_near_peak(weight, part, taps, peak, rtol=rtol, upper=upper)
 
@@ -44,7 +39,10 @@ def by_compression(
         lower = lower_near(peak, peak.upper)
         if peak.upper <= lower * (1 + rtol):
             return Bounds(
-                lower, peak.upper, lambda: peak_derivative(reduced, peak, weight)
+                lower,
+                peak.upper,
+                lambda: peak_derivative(reduced, peak, weight),
+                route.method,
             )
     found = compression(
         reduced,
@@ -55,21 +53,12 @@ def by_compression(
     )
     if attain and found.upper > lower * (1 + rtol):
         lower = max(lower, lower_near(found.peak(reduced), found.upper))
-    return Bounds(lower, found.upper, lambda: found.derivative(reduced, weight))
-
-
-def _part_that_will_do(stencil: Stencil, taps: Taps, rtol: float) -> Stencil:
-    """The first rows and columns of a large layer: no part has a larger norm than it.
-
-    With n sites on each axis the excess of the torus is about a quarter of `rtol`.
-    """
-    excess = LIKELY * float(np.sum((math.pi * taps.degree) ** 2)) / 8
-    sites = math.ceil(math.sqrt(4 * excess / rtol)) + 1
-    axes = []
-    for (columns, rows, before), s in zip(stencil.known_axes, stencil.stride):
-        columns = min(columns, s * sites)
-        axes.append(Axis(columns, min(rows, (columns - 1 + before) // s + 1), before))
-    return replace(stencil, axes=tuple(axes))
+    return Bounds(
+        lower,
+        found.upper,
+        lambda: found.derivative(reduced, weight),
+        route.method,
+    )
 
 
 def _torus_excess(taps: Taps, extent: Extent) -> float:

@@ -73,7 +73,11 @@ def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
 
 def _analysed(layer: StoredLayer, options: Options) -> LayerSpectrum:
     return layer_spectrum(
-        layer.load(), options.rtol, layer.unknown, quick=options.quick
+        layer.load(),
+        options.rtol,
+        layer.unknown,
+        budget=options.budget,
+        quick=options.quick,
     )
 
 

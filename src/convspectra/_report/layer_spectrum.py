@@ -134,7 +134,12 @@ STATISTICS = (
 
 
 def layer_spectrum(
-    layer: Layer, rtol: float, unknown: tuple[str, ...] = (), *, quick: bool = False
+    layer: Layer,
+    rtol: float,
+    unknown: tuple[str, ...] = (),
+    *,
+    budget: float | None = None,
+    quick: bool = False,
 ) -> LayerSpectrum:
     """The values and the norm of one layer, some of whose geometry may be unknown.
 
@@ -147,7 +152,7 @@ def layer_spectrum(
     free = unknown
     if quick:
         free, rtol = tuple({"grid", *unknown}), max(rtol, QUICK_RTOL)
-    norm = norm_of(layer, free, rtol)
+    norm = norm_of(layer, free, rtol, budget)
     values = None
     if geometry.grid is not None and not quick:
         torus = geometry if stencil.is_torus else geometry.torus(stencil.kernel)

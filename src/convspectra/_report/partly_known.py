@@ -16,7 +16,9 @@ from .._norm.operator_norm import NormBounds, operator_norm
 NO_LOWER = 0.0  # a lower bound that always holds, and says nothing
 
 
-def norm_of(layer: Layer, unknown: Collection[str], rtol: float) -> NormBounds:
+def norm_of(
+    layer: Layer, unknown: Collection[str], rtol: float, budget: float | None = None
+) -> NormBounds:
     """Bound the norm of a layer for every value of the fields that are unknown.
 
     `unknown` are fields of the layer's geometry, whose values there mean nothing. The
@@ -24,7 +26,7 @@ def norm_of(layer: Layer, unknown: Collection[str], rtol: float) -> NormBounds:
     is known, it is `NO_LOWER`.
     """
     geometry = _covering(layer, unknown) if unknown else layer.geometry
-    norm = operator_norm(layer.weight, geometry, rtol)
+    norm = operator_norm(layer.weight, geometry, rtol, budget=budget)
     lower, upper = (float(to_numpy(x)) for x in (norm.lower, norm.upper))
     if unknown:
         lower = _lower(layer, unknown, rtol)

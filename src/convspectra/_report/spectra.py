@@ -203,7 +203,9 @@ def reasons(skipped: Mapping[str, str]) -> list[str]:
     ]
 
 
-def spectra(layers: Iterable[Layer], *, rtol: float = 1e-4) -> Report:
+def spectra(
+    layers: Iterable[Layer], *, rtol: float = 1e-4, budget: float | None = None
+) -> Report:
     """Compute the singular values and the certified norm of each layer.
 
     Parameters
@@ -214,6 +216,8 @@ def spectra(layers: Iterable[Layer], *, rtol: float = 1e-4) -> Report:
         input size, and no values.
     rtol : float
         Relative gap between the bounds of each norm; see `operator_norm`.
+    budget : float, optional
+        Seconds that each norm may take; see `operator_norm`.
 
     Returns
     -------
@@ -228,7 +232,7 @@ def spectra(layers: Iterable[Layer], *, rtol: float = 1e-4) -> Report:
     >>> found.sorted_values().round(3)
     array([1.   , 0.655, 0.655, 0.095, 0.095])
     """
-    found = tuple(layer_spectrum(layer, rtol) for layer in layers)
+    found = tuple(layer_spectrum(layer, rtol, budget=budget) for layer in layers)
     return Report(found, dict(getattr(layers, "skipped", {})))
 
 

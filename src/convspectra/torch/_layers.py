@@ -8,19 +8,25 @@ from typing import Any, overload
 import torch
 from torch import nn
 
-from .._layer.geometry import Geometry
 from .._layer.layer import Layer, scale_outputs
 from .._text import cell
 from ._modules import (
     KNOWN,
     check_has_numbers,
+    gain_of,
     geometry_of,
+    has_own_forward,
+    names_of,
     not_known,
     unwrapped,
 )
 from ._record import Recorder, Use, Uses, run
 
 NEVER = "it did not run (the example is run in evaluation mode)"
+OWN_FORWARD = (
+    "its class has a forward of its own: give an example of the model's input, which "
+    "shows what it does with its weight"
+)
 LAZY = "it is lazy and has no weight yet: give an example of the model's input"
 
 
@@ -93,14 +99,16 @@ def layers(
 def uses_on_any_size(model: nn.Module) -> Uses:
     """All known modules of a model, on the grid None."""
     found, skipped = [], {}
-    for name, module in model.named_modules():
+    for module, name in names_of(model).items():
         if not isinstance(module, KNOWN):
             continue
         if nn.parameter.is_lazy(module.weight):
             skipped[name] = LAZY
+        elif has_own_forward(module):
+            skipped[name] = OWN_FORWARD
         else:
             found.append(Use(name, module, geometry_of(module, None)))
-    return Uses(found, skipped | dict(not_known(model)))
+    return Uses(found, skipped | dict(not_known(model, has_run=False)))
 
 
 def uses_of(
@@ -120,14 +128,14 @@ def uses_of(
 
 def recorded(model: nn.Module, recorder: Recorder) -> Uses:
     """What a recorder has recorded so far."""
-    ran = {use.name for use in recorder.uses} | set(recorder.problems)
-    never = {
-        name: NEVER
-        for name, module in model.named_modules()
-        if isinstance(module, KNOWN) and name not in ran
+    names, uses = names_of(model), recorder.uses
+    ran = {names[use.module] for use in uses}
+    others = dict(not_known(model, has_run=True))
+    others |= {
+        name: NEVER for module, name in names.items() if isinstance(module, KNOWN)
     }
-    skipped = recorder.problems | never | dict(not_known(model))
-    return Uses(recorder.uses, skipped)
+    others = {name: why for name, why in others.items() if name not in ran}
+    return Uses(uses, others | recorder.problems)
 
 
 def _layer(use: Use, several: bool) -> Layer:
@@ -136,15 +144,8 @@ def _layer(use: Use, several: bool) -> Layer:
         weight = use.weight.detach()
         if use.batch_norm is not None:
             after, norm = use.batch_norm
-            name, weight = f"{name}+{after}", _folded(weight, use.geometry, norm)
+            gain = gain_of(norm).to(weight.dtype)
+            name, weight = f"{name}+{after}", scale_outputs(weight, gain, use.geometry)
     if several:
         name = f"{name}@{cell(use.geometry.grid)}"
     return Layer(name, weight, use.geometry)
-
-
-def _folded(weight: torch.Tensor, geometry: Geometry, norm: Any) -> torch.Tensor:
-    """The kernel of a layer and the BatchNorm after it, as one layer."""
-    gain = torch.rsqrt(norm.running_var + norm.eps)
-    if norm.weight is not None:
-        gain = gain * norm.weight
-    return scale_outputs(weight, gain.to(weight.dtype), geometry)

@@ -1,16 +1,30 @@
 """What PyTorch's modules say about their kernels and geometries."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from .._layer.geometry import Geometry
 
 KNOWN = (_ConvNd, nn.Linear)
+_PLAIN = (
+    *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
+    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+    nn.Linear,
+)
+# What PyTorch's own classes do when they are called.
+_FORWARDS = {
+    getattr(kind, name)
+    for kind in _PLAIN
+    for name in ("forward", "_conv_forward")
+    if hasattr(kind, name)
+}
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -34,6 +48,21 @@ def is_compiled(model: nn.Module) -> bool:
         or module._compiled_call_impl is not None
         for module in model.modules()
     )
+
+
+def names_of(model: nn.Module) -> dict[nn.Module, str]:
+    """The name of each module; the model itself, if it is a layer, has its class's."""
+    names = {module: name for name, module in model.named_modules()}
+    names[model] = type(model).__name__
+    return names
+
+
+def has_own_forward(module: nn.Module) -> bool:
+    """Whether a known module does something else than PyTorch's own classes."""
+    forwards = (
+        getattr(type(module), name, None) for name in ("forward", "_conv_forward")
+    )
+    return any(each is not None and each not in _FORWARDS for each in forwards)
 
 
 def check_has_numbers(model: nn.Module) -> None:
@@ -85,6 +114,13 @@ def geometry_of(
     )
 
 
+def gain_of(norm: nn.Module) -> torch.Tensor:
+    """What a BatchNorm multiplies each channel by in evaluation mode."""
+    statistics: Any = norm
+    gain = torch.rsqrt(statistics.running_var + statistics.eps)
+    return gain if statistics.weight is None else gain * statistics.weight
+
+
 def axes_of(module: nn.Module) -> int:
     """How many axes of its input a known module slides over."""
     return len(module.kernel_size) if isinstance(module, _ConvNd) else 1
@@ -100,13 +136,24 @@ def whole(weight: torch.Tensor) -> torch.Tensor:
     return weight.full_tensor() if isinstance(weight, DTensor) else weight
 
 
-def not_known(model: nn.Module) -> Iterator[tuple[str, str]]:
-    """Modules that look like convolutions but are not known, with reasons."""
-    for name, module in model.named_modules():
-        if isinstance(module, KNOWN) or nn.utils.parametrize.is_parametrized(module):
+def not_known(model: nn.Module, *, has_run: bool) -> Iterator[tuple[str, str]]:
+    """Modules that look like convolutions but are not known, with reasons.
+
+    If the model `has_run`, containers are not among them: what these compute was seen.
+    """
+    for module, name in names_of(model).items():
+        if isinstance(module, (*KNOWN, ParametrizationList)):
             continue
         kind = type(module).__name__
         large = [p for _, p in module.named_parameters(recurse=False) if p.ndim > 2]
         leaf = next(module.children(), None) is None
-        if large or (leaf and "conv" in kind.lower()):
+        if leaf and (large or "conv" in kind.lower()):
             yield name, f"a {kind} is not a layer whose geometry is known"
+        elif large and not has_run and not is_parametrized(module):
+            yield (
+                name,
+                (
+                    f"a {kind} with weights of its own: give an example of the model's "
+                    "input, which shows what it does with them"
+                ),
+            )

@@ -19,7 +19,9 @@ def norm_of(weight: torch.Tensor, geometry: str) -> torch.Tensor:
 
     `geometry` comes from `text_of`: an operator takes only types that PyTorch knows.
     """
-    return _norm(weight, geometry)[0]
+    if torch.compiler.is_compiling():
+        return _norm(weight, geometry)[0]
+    return _bound_and_gradient(weight, geometry, has_gradient=True)[1]
 
 
 def text_of(geometry: Geometry) -> str:
@@ -29,14 +31,26 @@ def text_of(geometry: Geometry) -> str:
 
 @torch.library.custom_op("convspectra::norm", mutates_args=())
 def _norm(weight: torch.Tensor, geometry: str) -> tuple[torch.Tensor, torch.Tensor]:
+    gradient, upper = _bound_and_gradient(weight, geometry, has_gradient=False)
+    return upper, gradient.contiguous()
+
+
+def _bound_and_gradient(
+    weight: torch.Tensor, geometry: str, *, has_gradient: bool
+) -> tuple[Any, ...]:
     stencil = stencil_of(weight, Geometry(**_tuples(json.loads(geometry))))
 
     def bound_and_gradient(plain: Any) -> tuple[Any, float]:
         found = norm_bounds(plain, stencil, RTOL, attain=False)
         return found.derivative(), found.upper
 
-    gradient, upper = call_on_host(bound_and_gradient, weight, arrays=1, scalars=(1,))
-    return upper, gradient.contiguous()
+    return call_on_host(
+        bound_and_gradient,
+        weight,
+        arrays=1,
+        scalars=(1,),
+        has_gradient=has_gradient,
+    )
 
 
 @_norm.register_fake

@@ -9,8 +9,9 @@ import torch
 
 from .._arrays.host import one_thread
 from .._arrays.threads import spread
-from .._bound.enforce import Enforced, enforce, largest_norm, norm_lipschitz
+from .._bound.enforce import Enforced, enforce, norm_lipschitz
 from .._text import Upper, aligned, cell
+from ._fold import enforce_folded, folded_norm, frozen_gains
 from ._replicas import Replicas, write
 from ._targets import Target, Targets
 
@@ -142,8 +143,10 @@ def _bound_one(
         found = reuse_if_unmoved(known[number], kernel, target)
         if found is not None:
             return found
-    found = enforce(kernel, target.geometries, target.max_norm, method)
     known.pop(number, None)
+    if target.is_folded:  # the gains of a BatchNorm move as well
+        return enforce_folded(kernel, target, method)
+    found = enforce(kernel, target.geometries, target.max_norm, method)
     if method != "clip" or not found.is_changed:  # a clipped kernel only comes near
         known[number] = replace(found, weight=found.weight.clone())
     return found
@@ -175,10 +178,11 @@ def _change(
     """What was done to a kernel; unknown norms are computed when they are asked for."""
     before, after = done.before, done.after
     if before is None or after is None:
-        before = partial(largest_norm, kernel.clone(), target.geometries, method)
+        target = frozen_gains(target) if target.is_folded else target
+        before = partial(folded_norm, kernel.clone(), target, method)
         after = before
         if done.is_changed:
-            after = partial(largest_norm, done.weight, target.geometries, method)
+            after = partial(folded_norm, done.weight, target, method)
     return Change(target.name, before, after, target.max_norm)
 
 

@@ -1,33 +1,60 @@
 """Which input sizes do the layers of a model see? Recorded while it is called."""
 
+import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
+from torch.nn.modules import module as module_hooks
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.parametrize import is_parametrized
 
 from .._layer.geometry import Geometry
-from ._modules import KNOWN, as_kernel, axes_of, geometry_of, whole
+from ._calls import Call, Calls
+from ._modules import (
+    KNOWN,
+    as_kernel,
+    axes_of,
+    geometry_of,
+    has_own_forward,
+    names_of,
+    whole,
+)
+
+COMPUTED = (
+    "its forward computes the weight that it convolves with: bound that by a "
+    "parametrization, or compute it in one"
+)
+BUFFER = "its kernel is a buffer, which is not trained"
+NO_CALL = "no convolution by its weight was seen in its forward"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """One module at one geometry; a module has several if its input sizes differ."""
+    """One weight at one geometry; it has several if its input sizes differ."""
 
     name: str
     module: nn.Module
     geometry: Geometry
     batch_norm: tuple[str, Any] | None = None  # what its output goes into
+    attribute: str = "weight"  # of the module
 
     @property
     def weight(self) -> torch.Tensor:
         """The whole kernel in effect; that of a Linear layer has one tap."""
-        return as_kernel(whole(cast(torch.Tensor, self.module.weight)))
+        weight = cast(torch.Tensor, getattr(self.module, self.attribute))
+        return as_kernel(whole(weight))
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells it from other uses, also in another process."""
+        after = None if self.batch_norm is None else self.batch_norm[0]
+        return self.name, self.attribute, self.geometry, after
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,71 +73,184 @@ class Uses:
     skipped: dict[str, str]
 
 
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A module that is being called, and the convolutions by its own weight."""
+
+    module: nn.Module
+    own: list[Call] = field(default_factory=list)
+
+
 class Recorder:
-    """Hooks on every known layer that record its input sizes, until `close`."""
+    """Records the convolutions of a model from every call with new input sizes.
+
+    It hooks into all calls of modules, and leaves nothing on the model itself, until
+    `close` or until it is forgotten.
+    """
 
     def __init__(self, model: nn.Module, *, batch_norms: bool = False) -> None:
-        self.batch_norms, self.is_closed = batch_norms, False
+        self.batch_norms = batch_norms
         self.problems: dict[str, str] = {}
-        self.names = {module: name for name, module in model.named_modules()}
-        self._uses: dict[Any, Use] = {}
+        self.names = names_of(model)
+        self._uses: list[Use] = []
+        self._keys: set[Any] = set()
+        self._calls_seen: set[Any] = set()
         # Which use each output came from; weak, so that outputs can be freed.
-        self._makers: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
-        self.handles = [
-            module.register_forward_hook(self._note, with_kwargs=True)
-            for module in self.names
-            if isinstance(module, KNOWN)
-        ]
-        if batch_norms:
-            self.handles += [
-                module.register_forward_hook(self._note_batch_norm)
-                for module in self.names
-                if isinstance(module, _BatchNorm)
-            ]
+        self._makers: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._running: list[_Running] = []
+        self._thread: int | None = None
+        self._mode = Calls(self._note_call)
+        self._handles: list[Any] = []
+        self.open()
 
     @property
     def uses(self) -> list[Use]:
         """What each layer was used for so far, in the order of the calls."""
-        distinct = {
-            (u.module, u.geometry, u.batch_norm): u for u in self._uses.values()
-        }
-        return list(distinct.values())
+        return list({use.key: use for use in self._uses}.values())
+
+    @property
+    def is_closed(self) -> bool:
+        return not self._handles
+
+    def open(self) -> None:
+        """Record from now on."""
+        if self._handles:
+            return
+        here = weakref.ref(self)
+
+        def enter(module: nn.Module, args: Any) -> None:
+            recorder = here()
+            if recorder is not None and not _is_traced():
+                recorder._enter(module, args)
+
+        def leave(module: nn.Module, args: Any, *rest: Any) -> None:
+            kwargs, output = rest if len(rest) == 2 else ({}, None)  # it has failed
+            recorder = here()
+            if recorder is not None and recorder._running and not _is_traced():
+                recorder._leave(module, args, kwargs, output)
+
+        self._handles = [
+            module_hooks.register_module_forward_pre_hook(enter),
+            module_hooks.register_module_forward_hook(
+                leave, with_kwargs=True, always_call=True
+            ),
+        ]
+        weakref.finalize(self, _remove, self._handles)
 
     def close(self) -> None:
-        for handle in self.handles:
-            handle.remove()
-        self.is_closed = True
+        _remove(self._handles)
 
-    def _note(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: Any, output: Any
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        if module not in self.names:  # also copies, as DataParallel makes them
+            return
+        key = (module, *(x.shape for x in args if isinstance(x, torch.Tensor)))
+        if not self._running:
+            if key in self._calls_seen:
+                return
+            self._thread = threading.get_ident()
+            self._mode.__enter__()
+        if self._thread == threading.get_ident():
+            self._calls_seen.add(key)
+            self._running.append(_Running(module))
+
+    def _leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        ours = any(running.module is module for running in self._running)
+        if self._thread != threading.get_ident() or not ours:
+            return
+        while (running := self._running.pop()).module is not module:
+            pass  # its call has failed
+        if not self._running:
+            self._mode.__exit__(None, None, None)
+        if isinstance(module, KNOWN) and output is not None:  # None: it has failed
+            self._note_module(running, args, kwargs, output)
+        elif self.batch_norms and isinstance(module, _BatchNorm):
+            self._note_batch_norm(module, args)
+
+    def _note_call(self, call: Call) -> None:
+        """Note a convolution, by the parameter that is its weight."""
+        inner, weight = self._running[-1], call.weight
+        module = inner.module
+        if isinstance(module, KNOWN) and _is_own_weight(module, weight):
+            inner.own.append(call)
+            return
+        if call.geometry is None:
+            if isinstance(module, nn.Linear):
+                self.problems[self.names[module]] = COMPUTED
+            return
+        for owner in (*(r.module for r in reversed(self._running)), *self.names):
+            for attribute, parameter in owner._parameters.items():
+                if parameter is weight:
+                    known = isinstance(owner, KNOWN) and attribute == "weight"
+                    name = self.names[owner]
+                    name = name if known else _joined(owner, name, attribute)
+                    self._add(name, owner, call.geometry, call.output, attribute)
+                    return
+        buffers = any(weight is buffer for buffer in module._buffers.values())
+        self.problems[self.names[module]] = BUFFER if buffers else COMPUTED
+
+    def _note_module(
+        self, running: _Running, args: Any, kwargs: Any, output: Any
     ) -> None:
-        name, axes = self.names.get(module), axes_of(module)
-        if name is None:  # a copy of the module, as DataParallel makes them
+        module, name = running.module, self.names[running.module]
+        if not running.own:
+            self.problems.setdefault(name, NO_CALL)
             return
-        x = args[0] if args else next(iter(kwargs.values()))
-        if not (isinstance(x, torch.Tensor) and isinstance(output, torch.Tensor)):
-            self.problems[name] = "it does not go from a tensor to a tensor"
+        if has_own_forward(module):
+            for call in running.own:
+                geometry = call.geometry or (lambda: geometry_of(module, None))
+                self._add(name, module, geometry, call.output)
             return
+        x, axes = args[0] if args else next(iter(kwargs.values())), axes_of(module)
         sizes = tuple(tuple(map(int, each.shape[-axes:])) for each in (x, output))
-        # With BatchNorms every call is a use of its own: what follows it may differ.
-        key = (module, sizes, len(self._uses) if self.batch_norms else 0)
-        if key in self._uses:
-            return
+        self._add(name, module, lambda: geometry_of(module, *sizes), output)
+
+    def _add(
+        self,
+        name: str,
+        module: nn.Module,
+        geometry: Any,
+        output: torch.Tensor,
+        attribute: str = "weight",
+    ) -> None:
         try:
-            self._uses[key] = Use(name, module, geometry_of(module, *sizes))
+            use = Use(name, module, geometry(), attribute=attribute)
         except ValueError as error:  # no Geometry describes this call
             self.problems[name] = str(error)
             return
+        # With BatchNorms every call is a use of its own: what follows it may differ.
+        if self.batch_norms or use.key not in self._keys:
+            self._keys.add(use.key)
+            self._uses.append(use)
         if self.batch_norms and (not isinstance(module, nn.Linear) or output.ndim == 2):
-            self._makers[id(output)] = (weakref.ref(output), key)
+            self._makers[id(output)] = (weakref.ref(output), len(self._uses) - 1)
 
-    def _note_batch_norm(
-        self, module: nn.Module, args: tuple[Any, ...], _output: Any
-    ) -> None:
-        output, key = self._makers.get(id(args[0]), (lambda: None, None))
-        if key is not None and output() is args[0] and module.running_var is not None:
+    def _note_batch_norm(self, module: nn.Module, args: Any) -> None:
+        output, number = self._makers.get(id(args[0]), (lambda: None, 0))
+        if output() is args[0] and cast(Any, module).running_var is not None:
             norm = (self.names[module], module)
-            self._uses[key] = replace(self._uses[key], batch_norm=norm)
+            self._uses[number] = replace(self._uses[number], batch_norm=norm)
+
+
+def _is_traced() -> bool:
+    """Whether PyTorch compiles or traces the call, which then is none."""
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+
+
+def _remove(handles: list[Any]) -> None:
+    while handles:
+        handles.pop().remove()
+
+
+def _is_own_weight(module: nn.Module, weight: torch.Tensor) -> bool:
+    """Whether a weight is the known module's own, as it is or by a parametrization."""
+    if is_parametrized(module, "weight"):
+        return not has_own_forward(module)
+    own = module._parameters.get("weight"), module.__dict__.get("weight")
+    return any(weight is each for each in own)
+
+
+def _joined(module: nn.Module, name: str, attribute: str) -> str:
+    return attribute if name == type(module).__name__ else f"{name}.{attribute}"
 
 
 def run(model: nn.Module, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
@@ -146,4 +286,4 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             for module, name, buffer, numbers in buffers:
                 module._buffers[name] = buffer
                 if not torch.equal(buffer, numbers):
-                    buffer.copy_(numbers)
+                    buffer.resize_(numbers.shape).copy_(numbers)

@@ -13,7 +13,8 @@ from ._modules import check_has_numbers
 from ._pass import Pass, bound_all
 from ._record import Uses
 from ._replicas import replicas_of
-from ._targets import Bounds, Targets, Watch, targets_of, uses_in
+from ._targets import Bounds, Targets, checked, targets_of
+from ._watch import Watch
 
 Log = Callable[[str, float, int], Any]
 
@@ -43,6 +44,14 @@ class SpectralClip:
         An input of the model, which determines the input sizes of its layers: a tensor,
         a tuple of arguments, or a dict of keyword arguments. Without one, the sizes are
         recorded from the model's forward passes before the first pass.
+    sizes : {"seen", "every"}
+        At which input sizes the bound is to hold. "seen": at those of the example and
+        of all calls of the model; one that comes later joins with the next pass, and
+        the first time there is a warning. A compiled model shows its example's only.
+        "every": at all sizes there are.
+    fold_batch_norm : bool
+        Whether to bound each layer together with the BatchNorm after it, as one map
+        with the running statistics of the moment, which move on after a pass.
     linear : bool
         Whether to bound Linear layers too.
     log : callable, optional
@@ -91,6 +100,8 @@ class SpectralClip:
         *,
         method: str = "clip",
         example: Any = None,
+        sizes: str = "seen",
+        fold_batch_norm: bool = False,
         linear: bool = False,
         log: Log | None = None,
         group: Any = None,
@@ -99,6 +110,7 @@ class SpectralClip:
             raise ValueError(
                 f"`method` must be one of {', '.join(METHODS)}, got {method!r}."
             )
+        checked(max_norm)
         check_has_numbers(model)
         self.model, self.max_norm, self.method = model, max_norm, method
         self.every = size("every", every, least=1)
@@ -109,9 +121,9 @@ class SpectralClip:
         self._known: dict[int, Enforced] = {}
         self._handles: list[tuple[Any, Any]] = []
         self._targets: Targets | None = None
-        self._watch = Watch(model) if example is None else None
-        if example is not None:
-            self._targets = self._targets_of(uses_in(model, example))
+        self._watch = Watch(model, example, sizes, fold_batch_norm=fold_batch_norm)
+        if self._watch.uses.found:
+            self._targets = self._targets_of(self._watch.uses)
 
     def attach(self, optimizer: torch.optim.Optimizer) -> "SpectralClip":
         """Count the steps of an optimizer from now on, and make a pass when one is due.
@@ -133,8 +145,7 @@ class SpectralClip:
         self._since = time.perf_counter() if self._since is None else self._since
         handle = plain.register_step_post_hook(self._after_step)
         self._handles.append((plain, handle))
-        if self._watch is not None and self._watch.recorder.is_closed:
-            self._watch = Watch(self.model)
+        self._watch.open()
         return self
 
     def detach(self) -> None:
@@ -142,8 +153,7 @@ class SpectralClip:
         for _, handle in self._handles:
             handle.remove()
         self._handles.clear()
-        if self._watch is not None:
-            self._watch.recorder.close()
+        self._watch.close()
 
     def step(self) -> Pass | None:
         """Count one step, for loops without an optimizer; make a pass if due."""
@@ -154,12 +164,16 @@ class SpectralClip:
     def apply(self) -> Pass:
         """Make a pass now, which bounds every layer."""
         start = time.perf_counter()
-        if self._watch is not None:
-            self._targets = self._targets_of(self._watch.uses())
-            self._watch = None
-        assert self._targets is not None  # from the example, or just now
         replicas = replicas_of(self.model, self.group)
-        self.last = bound_all(self._targets, self.method, replicas, self._known)
+        if self._watch.update(replicas) or self._targets is None:
+            self._targets = self._targets_of(self._watch.uses)
+            self._known.clear()
+        try:
+            self.last = bound_all(self._targets, self.method, replicas, self._known)
+        except ValueError as error:
+            raise ValueError(
+                f"At step {self.steps} no weight was changed. {error}"
+            ) from error
         self.passes += 1
         if self.log is not None and replicas.rank == 0:
             self._send(self.log, self.last)
@@ -194,7 +208,7 @@ class SpectralClip:
         )
 
     def _targets_of(self, uses: Uses) -> Targets:
-        return targets_of(uses, self.max_norm, linear=self.linear, frozen=False)
+        return targets_of(uses, self.max_norm, linear=self.linear)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         # If a gradient scaler skips a step, this hook is not called; but a fused

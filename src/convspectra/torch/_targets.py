@@ -1,38 +1,55 @@
 """Which parameters of a model are to be bounded, by how much, at which geometries?"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from .._base import positive
 from .._layer.geometry import Geometry, per_axis
-from ._layers import Layers, recorded, uses_of, uses_on_any_size
-from ._modules import as_kernel, is_compiled, unwrapped, whole
-from ._record import Recorder, Use, Uses
+from ._layers import Layers, uses_of, uses_on_any_size
+from ._modules import as_kernel, unwrapped, whole
+from ._record import Use, Uses
 
 NO_BOUND = "no bound applies to it (for a Linear layer: `linear` is False)"
+PARAMETRIZED = "its weight is not a parameter: a parametrization computes it"
+BY_HOOK = (
+    "its weight is not a parameter: a hook sets it, as the old weight_norm and "
+    "spectral_norm of torch.nn.utils do. Use those of torch.nn.utils.parametrizations"
+)
+FROZEN = "its weight is frozen: it needs no gradient"
+NOTHING = "The model must have convolutions or Linear layers, but it has none."
 
 Bounds = float | Mapping[str, float | None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """A way in which a model applies a kernel: its geometry, and a BatchNorm's gain."""
+
+    geometry: Geometry
+    batch_norm: nn.Module | None
+
+
 @dataclass(slots=True, eq=False)
 class Target:
-    """A parameter to be bounded, at all geometries of the layers that share it."""
+    """A parameter to be bounded, in all views of the layers that share it."""
 
     name: str
     module: nn.Module
+    attribute: str
     max_norm: float
-    geometries: list[Geometry] = field(default_factory=list)
+    views: list[View] = field(default_factory=list)
 
     @property
     def parameter(self) -> torch.Tensor:
         """The module's weight as it is now: it may have been replaced since."""
-        parameter = self.module._parameters.get("weight")
+        parameter = self.module._parameters.get(self.attribute)
         if parameter is None:
             raise ValueError(
                 f"The weight of layer {self.name!r} must still be a parameter, but it "
@@ -45,10 +62,19 @@ class Target:
         return as_kernel(whole(self.parameter.detach()))
 
     @property
+    def geometries(self) -> list[Geometry]:
+        return [view.geometry for view in self.views]
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether a BatchNorm is part of what is bounded."""
+        return any(view.batch_norm is not None for view in self.views)
+
+    @property
     def cost(self) -> float:
         """The time that it takes to bound, up to a common factor: about."""
         rows, columns = self.parameter.shape[:2]
-        sites = sum(_sites(geometry) for geometry in self.geometries)
+        sites = sum(_sites(view.geometry) for view in self.views)
         return float(rows * columns * min(rows, columns) * sites)
 
 
@@ -60,31 +86,34 @@ class Targets:
     skipped: dict[str, str]
 
 
-def targets_of(uses: Uses, max_norm: Bounds, *, linear: bool, frozen: bool) -> Targets:
-    """What is to be bounded of the layers that a model uses.
-
-    `linear` and `frozen` say whether to bound Linear layers, and parameters that need
-    no gradient.
-    """
+def targets_of(uses: Uses, max_norm: Bounds, *, linear: bool) -> Targets:
+    """What is to be bounded of the layers that a model uses: all that are trained."""
     found: dict[torch.Tensor, Target] = {}
     bounds = bound_of_each(uses, max_norm, linear=linear)
     wanted = {use.name for use, _ in bounds}
     skipped = dict(uses.skipped)
     skipped |= {use.name: NO_BOUND for use in uses.found if use.name not in wanted}
     for use, bound in bounds:
-        parameter = use.module._parameters.get("weight")
+        parameter = use.module._parameters.get(use.attribute)
         if parameter is None:
-            skipped[use.name] = (
-                "its weight is not a parameter: a parametrization computes it"
-            )
+            plain = not is_parametrized(use.module, use.attribute)
+            skipped[use.name] = BY_HOOK if plain else PARAMETRIZED
             continue
-        if not (parameter.requires_grad or frozen):
-            skipped[use.name] = "its weight is frozen"
+        if not parameter.requires_grad:
+            skipped[use.name] = FROZEN
             continue
-        target = found.setdefault(parameter, Target(use.name, use.module, bound))
+        new = Target(use.name, use.module, use.attribute, bound)
+        target = found.setdefault(parameter, new)
         target.max_norm = min(target.max_norm, bound)
-        if use.geometry not in target.geometries:
-            target.geometries.append(use.geometry)
+        view = View(use.geometry, use.batch_norm and use.batch_norm[1])
+        known = ((each.geometry, each.batch_norm) for each in target.views)
+        if (view.geometry, view.batch_norm) not in known:
+            target.views.append(view)
+    if bounds and all(skipped.get(use.name) == FROZEN for use, _ in bounds):
+        raise ValueError(
+            "The model must have weights to bound, but all of its layers are frozen. "
+            "Call `model.requires_grad_(True)` first."
+        )
     return Targets(list(found.values()), skipped)
 
 
@@ -92,7 +121,16 @@ def bound_of_each(
     uses: Uses, max_norm: Bounds, *, linear: bool
 ) -> list[tuple[Use, float]]:
     """The layers that are to be bounded, with their bounds."""
-    bounds = _checked(max_norm, [use.name for use in uses.found])
+    bounds, names = checked(max_norm), [use.name for use in uses.found]
+    if not names:
+        reasons = "".join(f" {name}: {why}." for name, why in uses.skipped.items())
+        raise ValueError(NOTHING + reasons)
+    for pattern in bounds:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ValueError(
+                f"Every pattern of `max_norm` must match a layer, but {pattern!r} "
+                f"matches none of {', '.join(dict.fromkeys(names))}."
+            )
     found = ((use, _bound(bounds, use.name)) for use in uses.found)
     return [
         (use, bound)
@@ -101,59 +139,33 @@ def bound_of_each(
     ]
 
 
-def uses_in(model: nn.Module, example: Any) -> Uses:
+def checked(max_norm: Bounds) -> Mapping[str, float | None]:
+    """Bounds by pattern, each a positive number or None."""
+    bounds = max_norm if isinstance(max_norm, Mapping) else {"*": max_norm}
+    for pattern, bound in bounds.items():
+        if not isinstance(pattern, str):
+            raise TypeError(f"Patterns of `max_norm` must be strings, got {pattern!r}.")
+        if bound is not None:
+            positive("max_norm", bound)
+    return bounds
+
+
+def uses_in(model: nn.Module, example: Any, *, fold_batch_norm: bool = False) -> Uses:
     """The layers of a model on an example; on inputs of any size if there is none."""
     model = unwrapped(model)
     if isinstance(example, Layers):
         return Uses(list(example.uses), example.skipped)
     if example is None:
         return uses_on_any_size(model)
+    args, keywords = arguments(example)
+    return uses_of(model, args, keywords, fold_batch_norm)
+
+
+def arguments(example: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """What a model is called with: positional arguments and keywords."""
     if isinstance(example, Mapping):
-        return uses_of(model, (), example)
-    args = example if isinstance(example, (tuple, list)) else (example,)
-    return uses_of(model, tuple(args), {})
-
-
-class Watch:
-    """The layers of a model, recorded while it is called for other reasons."""
-
-    def __init__(self, model: nn.Module) -> None:
-        if is_compiled(model):
-            raise ValueError(
-                "The layers of a compiled model cannot be recorded while it runs: pass "
-                "an `example` of its input, which determines their input sizes."
-            )
-        self.model = unwrapped(model)
-        self.recorder = Recorder(self.model)
-
-    def uses(self) -> Uses:
-        """What was recorded so far; nothing more is recorded then."""
-        uses = recorded(self.model, self.recorder)
-        if not uses.found:
-            raise RuntimeError(
-                "The model must have run, uncompiled, before its layers can be "
-                "bounded, and it has not. Call it, or pass an `example` of its input."
-            )
-        self.recorder.close()
-        return uses
-
-
-def _checked(max_norm: Bounds, names: Sequence[str]) -> Mapping[str, float | None]:
-    """Bounds by pattern, each of which matches a layer."""
-    bounds = max_norm if isinstance(max_norm, Mapping) else {"*": max_norm}
-    if not names:
-        raise ValueError(
-            "The model must have convolutions or Linear layers, but it has none."
-        )
-    for pattern, bound in bounds.items():
-        if bound is not None:
-            positive("max_norm", bound)
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise ValueError(
-                f"Every pattern of `max_norm` must match a layer, but {pattern!r} "
-                f"matches none of {', '.join(names)}."
-            )
-    return bounds
+        return (), example
+    return tuple(example) if isinstance(example, (tuple, list)) else (example,), {}
 
 
 def _bound(bounds: Mapping[str, float | None], name: str) -> float | None:

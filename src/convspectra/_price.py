@@ -1,0 +1,237 @@
+"""How large is the work on a layer, and what does each way to its norm cost?
+
+Counted in operations, and turned into seconds by the speed of this machine's matrix
+products: `_route` keeps to a budget by these, and `plan` shows them.
+"""
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._arrays.threads import cores, one_blas_thread
+from ._base import cached
+from ._layer.stencil import Stencil
+from ._maps.banded import BandedGram
+from ._maps.matrix import matrix_shape
+from ._maps.symbol import SEPARABLE, WORKING_SET, common_steps, pattern_of
+from ._maps.tiling import tiling, working_set
+
+# Grids with no more frequencies are not searched: all their matrices are certified.
+EXHAUSTIVE_LIMIT = 4096
+# A search begins with about BOXES * axes * degree boxes on each axis.
+BOXES = 10
+# Largest side for which a norm may be found by the singular values of all matrices.
+# Measured on two machines; see `svd_is_cheaper`.
+VALUES_SIDE = 64
+# Screening costs as much as this many decompositions of matrices of side s:
+# (nodes + SCREENING_FIXED / s**3) * SCREENING_COST / s. Measured on two machines.
+SCREENING_COST, SCREENING_FIXED = 100, 2**18
+
+# Operations, as many as a matrix product does in the time, on matrices of sides m <= n:
+# a fixed number, and so many times m^2 n. Measured for 3x3 taps, 1 to 512 channels.
+VALUES_WORK = 1e4, 110  # all singular values
+DOUBLE_WORK = 6e4, 12  # a product and two factorizations, in double precision
+SCREENED_WORK = 6e4, 2  # the same in single precision
+NODE_WORK = 0, 16  # a Gram matrix at a node of screening, and the set-up of its sums
+# Taps of the measured kernels: to transform more costs extra.
+TAPS = 9
+# Seconds to start; a search starts in about five rounds, and makes the matrices of
+# about twice as many boxes as it begins with.
+START_SECONDS, SCREENING_SECONDS, ROUNDS, BOX_FACTOR = 1e-3, 3e-3, 5, 2
+# Seconds per entry for all that is done with the only matrix of a 1x1 kernel.
+ENTRY_SECONDS = 6e-8
+# A compression takes about as long as so many norms of its torus.
+COMPRESSION = 2.5
+# Applications of a layer in Lanczos: of its matrix, and without one, where two in
+# single precision count as one. And the seconds that each takes at least.
+MATRIX_APPLICATIONS, APPLICATIONS, APPLICATION_SECONDS = 100, 20, 1.5e-3
+# Products per application up to which Lanczos is given the whole layer, not a part.
+APPLICATION_LIMIT = 2**33
+# Seconds that a column of tiles takes at least, and the speed of a banded factorization
+# on one core over that of a product: tiles are rounded up, and each column is solved.
+COLUMN_SECONDS, BAND_SPEED = 1e-4, 0.4
+# Bytes that are always needed: threads, their workspaces, small arrays.
+BASE_MEMORY = 2**25
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds, and peak memory in bytes in addition to the weight."""
+
+    seconds: float
+    memory: int
+
+    def __add__(self, other: "Cost") -> "Cost":
+        """Of one job after the other."""
+        return Cost(self.seconds + other.seconds, max(self.memory, other.memory))
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolSize:
+    """How large and how many the matrices of a torus are, before any is made.
+
+    For a norm a common step of all shifts, as under dilation, is divided out: the norm
+    is that of the dilation-reduced kernel, on a smaller grid.
+    """
+
+    groups: int
+    side: int  # the shorter side of a matrix
+    longer_side: int
+    degree: tuple[int, ...]  # of the symbol as a trigonometric polynomial
+    points: tuple[int, ...] | None  # frequencies per axis; None: all there are
+    real: bool
+
+    @property
+    def frequencies(self) -> float:
+        """How many have different matrices: of a conjugate pair one counts."""
+        if self.points is None:
+            return math.inf
+        every = math.prod(self.points)
+        if not self.real:
+            return every
+        self_conjugate = math.prod(2 - n % 2 for n in self.points if n > 1)
+        return (every + self_conjugate) // 2
+
+    @property
+    def nodes(self) -> int:
+        """Frequencies from which the Gram matrices of all others are interpolated."""
+        every = math.prod(2 * d + 1 for d in self.degree)
+        return (every + 1) // 2 if self.real else every
+
+    @property
+    def boxes(self) -> int:
+        """About how many boxes of frequencies a search begins with."""
+        return math.prod(max(1, BOXES * len(self.degree) * d) for d in self.degree)
+
+    @property
+    def is_searched(self) -> bool:
+        if self.points is None:
+            return True
+        return math.prod(self.points) > max(EXHAUSTIVE_LIMIT, self.boxes)
+
+    @property
+    def svd_is_cheaper(self) -> bool:
+        """Whether decomposing all matrices takes less time than screening them."""
+        per_node = SCREENING_COST / self.side
+        screening = (self.nodes + SCREENING_FIXED / self.side**3) * per_node
+        return self.side <= VALUES_SIDE and self.frequencies < screening
+
+
+@cached(maxsize=256)
+def symbol_size(torus: Stencil, *, real: bool) -> SymbolSize:
+    """The size of the matrices from which the norm of a torus comes."""
+    pattern = pattern_of(torus)
+    step = common_steps(pattern.shifts)
+    degree = (pattern.shifts // step).max(axis=0)
+    points = None
+    if torus.axes is not None:
+        rows = torus.rows // np.gcd(step, torus.rows)
+        points = tuple(int(n) if d else 1 for n, d in zip(rows, degree))
+    side, longer_side = sorted(
+        (torus.out_channels, len(pattern.phases) * torus.in_channels)
+    )
+    return SymbolSize(
+        groups=torus.groups,
+        side=side,
+        longer_side=longer_side,
+        degree=tuple(map(int, degree)),
+        points=points,
+        real=real,
+    )
+
+
+def of_torus(torus: Stencil, *, real: bool, by_values: bool, is_screened: bool) -> Cost:
+    """Of the norms of the matrices of a torus, of all or of those that a search makes.
+
+    Their numbers are known to be real or not, and their singular values are computed or
+    factors of their Gram matrices.
+    """
+    size = symbol_size(torus, real=real)
+    side, other = size.side, size.longer_side
+    count = size.frequencies
+    if size.is_searched:
+        count = min(count, BOX_FACTOR * size.boxes)
+    work = SCREENED_WORK if is_screened else DOUBLE_WORK
+    # Transforming more taps than the measured kernels have costs extra.
+    taps = torus.taps if torus.taps < SEPARABLE else 2 * torus.taps / torus.kernel[0]
+    each = _work(VALUES_WORK if by_values else work, side, other)
+    each += 4 * side * other * max(taps - TAPS, 0)
+    operations, start = size.groups * count * each, START_SECONDS
+    if is_screened:
+        operations += size.groups * size.nodes * _work(NODE_WORK, side, other)
+        start += SCREENING_SECONDS
+    start *= ROUNDS if size.is_searched else 1
+    kernel = torus.groups * torus.out_channels * torus.in_channels * torus.taps
+    held = min(48 * size.groups * count * side * other, WORKING_SET)
+    memory = 80 * kernel + BASE_MEMORY + int(held)
+    return Cost(start + operations / speed(), memory)
+
+
+def _work(counted: tuple[float, float], side: int, other: int) -> float:
+    fixed, times = counted
+    return fixed + times * side * side * other
+
+
+def of_one_matrix(torus: Stencil) -> Cost:
+    """Of the norm of a 1x1 kernel: one product, and several passes over its entries."""
+    return of_kernel_matrix(torus.out_channels, torus.in_channels * torus.taps)
+
+
+def of_kernel_matrix(rows: int, columns: int) -> Cost:
+    """Of the norm of a kernel as one matrix."""
+    side, other = sorted((rows, columns))
+    seconds = (
+        APPLICATION_SECONDS
+        + 2 * side * side * other / product_rate()
+        + ENTRY_SECONDS * side * other
+    )
+    return Cost(seconds, 8 * (6 * side * other + 4 * side * side) + BASE_MEMORY)
+
+
+def of_matrix(stencil: Stencil, *, products: int) -> Cost:
+    """Of the layer's own matrix, with work worth so many Gram matrices."""
+    side, other = sorted(matrix_shape(stencil))
+    work = 2 * side * side * other * stencil.groups * products
+    memory = 8 * stencil.groups * (2 * side * other + 3 * side * side)
+    return Cost(work / product_rate(), memory + BASE_MEMORY)
+
+
+def of_band(gram: BandedGram) -> Cost:
+    """Of a factorization within the band of the Gram matrix, by all cores."""
+    columns = sum(tiling(piece).count for piece in gram.pieces) * gram.stencil.groups
+    numbers = max((working_set(gram, piece) for piece in gram.pieces), default=0)
+    seconds = gram.products / (BAND_SPEED * speed()) + columns * COLUMN_SECONDS
+    return Cost(seconds, 8 * numbers + BASE_MEMORY)
+
+
+def of_lanczos(stencil: Stencil, applications: int) -> Cost:
+    """Of the lower bound: so many applications of the layer and its adjoint."""
+    image = stencil.groups * stencil.in_channels * math.prod(stencil.columns)
+    products = stencil.out_channels * stencil.taps  # per number
+    image = min(image, APPLICATION_LIMIT // products)
+    each = APPLICATION_SECONDS + 4 * image * products / speed()
+    return Cost(applications * each, 8 * 40 * image)
+
+
+def speed() -> float:
+    """Operations per second of all cores together: more than four are never busy."""
+    return product_rate() * min(cores(), 4)
+
+
+@cached(maxsize=None)
+def product_rate() -> float:
+    """Operations per second in products of real matrices, double precision, one core.
+
+    By the processor's time, which other processes do not change.
+    """
+    is_fine = time.get_clock_info("thread_time").resolution < 1e-5
+    clock = time.thread_time if is_fine else time.perf_counter
+    a, taken = np.random.default_rng(0).standard_normal((256, 256)), []
+    with one_blas_thread():
+        for _ in range(5):
+            start = clock()
+            np.matmul(a, a)
+            taken.append(clock() - start)
+    return 2 * 256**3 / min(taken)

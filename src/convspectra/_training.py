@@ -1,0 +1,94 @@
+"""What do the training sides of all frameworks say and ask in the same way?"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from ._base import positive
+from ._text import Upper, aligned, cell
+
+Norm = float | Callable[[], float]
+Bounds = float | Mapping[str, float | None]
+
+
+class Change:
+    """The certified upper bounds on one layer's norm before and after a pass.
+
+    With the method "clip" they are computed on first access, to a hundredth.
+
+    Attributes
+    ----------
+    name : str
+    before, after : float
+    max_norm : float
+    """
+
+    name: str
+    max_norm: float
+
+    def __init__(self, name: str, before: Norm, after: Norm, max_norm: float) -> None:
+        self.name, self.max_norm = name, max_norm
+        self._before, self._after = before, after
+
+    @cached_property
+    def before(self) -> float:
+        return self._before() if callable(self._before) else self._before
+
+    @cached_property
+    def after(self) -> float:
+        return self._after() if callable(self._after) else self._after
+
+    def __repr__(self) -> str:
+        return f"Change({self.name!r}, {self.before}, {self.after}, {self.max_norm})"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a pass did to the layers of a model; `print` shows it as a table.
+
+    Attributes
+    ----------
+    changes : tuple of Change
+        One for each kernel, including those that already satisfied their bound.
+    skipped : dict of str to str
+        The names of layers that were left unchanged, and the reasons.
+    seconds : float
+    """
+
+    changes: tuple[Change, ...]
+    skipped: dict[str, str]
+    seconds: float
+
+    def __str__(self) -> str:
+        rows = [
+            [c.name, cell(Upper(c.before)), cell(Upper(c.after)), str(c.max_norm)]
+            for c in self.changes
+        ]
+        table = aligned(["layer", "norm before", "after", "bound"], rows)
+        notes = [f"{name}: left unchanged, {why}" for name, why in self.skipped.items()]
+        return "\n".join([table, *notes])
+
+
+def check_bounds(max_norm: Bounds) -> Mapping[str, float | None]:
+    """The bounds by name patterns; one number is for all names."""
+    bounds = max_norm if isinstance(max_norm, Mapping) else {"*": max_norm}
+    for bound in bounds.values():
+        if bound is not None:
+            positive("max_norm", bound)
+    return bounds
+
+
+def bounds_of(names: Sequence[str], max_norm: Bounds) -> list[float | None]:
+    """The bound of each name: that of the first pattern that it matches, if any."""
+    bounds = check_bounds(max_norm)
+    for pattern in bounds:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ValueError(
+                f"Every pattern of `max_norm` must match a layer, but {pattern!r} "
+                f"matches none of {', '.join(names)}."
+            )
+    return [
+        next((b for pattern, b in bounds.items() if fnmatchcase(name, pattern)), None)
+        for name in names
+    ]

@@ -1,0 +1,15 @@
+"""Bound a Keras network while it trains, and see what its layers do."""
+
+from .._base import require as _require
+
+_require("keras", extra="keras")
+
+from .._training import Change as Change  # noqa: E402
+from .._training import Pass as Pass  # noqa: E402
+from ._bounded import bounded as bounded  # noqa: E402
+from ._in_place import clip_ as clip_  # noqa: E402
+from ._in_place import project_ as project_  # noqa: E402
+from ._layers import Layers as Layers  # noqa: E402
+from ._layers import layers as layers  # noqa: E402
+from ._penalty import penalty as penalty  # noqa: E402
+from ._spectral_clip import SpectralClip as SpectralClip  # noqa: E402

@@ -1,0 +1,92 @@
+"""The layers of a model, each with its actual geometry."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+import keras
+import numpy as np
+
+from .._layer.layer import Layer, scale_outputs
+from .._text import cell
+from ._record import BatchNorm, Recorder, Use, check_is_built, numbers_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layers(Sequence[Layer]):
+    """The layers of a model, as a sequence; see `layers`.
+
+    Attributes
+    ----------
+    found : tuple of Layer
+    skipped : dict of str to str
+        The names of other layers with kernels, and why they are left out.
+    """
+
+    found: tuple[Layer, ...]
+    skipped: dict[str, str]
+    uses: tuple[Use, ...] = field(repr=False)  # the layers of Keras behind them
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    @overload
+    def __getitem__(self, index: int) -> Layer: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Layer, ...]: ...
+    def __getitem__(self, index: int | slice) -> Layer | tuple[Layer, ...]:
+        return self.found[index]
+
+
+def layers(model: keras.layers.Layer, *, fold_batch_norm: bool = False) -> Layers:
+    """Every convolution and Dense layer of a model, with its actual input size.
+
+    The model is not called, and is left unchanged. The sizes are those that Keras
+    infers from the shapes of the model's inputs; in a model without a graph of layers
+    (a subclass of `keras.Model`), those that each layer was built with.
+
+    Parameters
+    ----------
+    model : keras.Model or keras.layers.Layer
+        It must be built.
+    fold_batch_norm : bool
+        Whether to fold a BatchNormalization, with its moving statistics, into the layer
+        before it, as in deployment. The layer is then named "layer+norm". A layer with
+        an activation of its own is not folded.
+
+    Returns
+    -------
+    Layers
+        In the order of execution, named as in a file of the model: "block/conv/kernel".
+        Weights are copies, as NumPy arrays. A kernel whose input size is not known has
+        the grid None, which means every size. A layer that is used with several input
+        sizes appears once for each, as "name@32x32"; a separable one appears as its two
+        kernels; a Dense layer is a kernel with one tap.
+    """
+    check_is_built(model)
+    recorder = Recorder(model, batch_norms=fold_batch_norm)
+    uses = recorder.uses
+    several = Counter(use.name for use in uses)
+    found = tuple(_layer(use, several[use.name] > 1) for use in uses)
+    return Layers(found, recorder.skipped, tuple(uses))
+
+
+def _layer(use: Use, several: bool) -> Layer:
+    name, weight = use.name, use.kernel
+    if use.batch_norm is not None:
+        name = f"{name}+{use.batch_norm.name}"
+        gain = _gain(use.batch_norm).astype(weight.dtype)
+        weight = scale_outputs(weight, gain, use.geometry)
+    if several:
+        name = f"{name}@{cell(use.geometry.grid)}"
+    try:
+        return Layer(name, weight, use.geometry)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"Layer {name!r}: {error}") from None
+
+
+def _gain(norm: BatchNorm) -> np.ndarray:
+    """What a BatchNormalization multiplies each channel with, once it is trained."""
+    gain = 1 / np.sqrt(numbers_of(norm.moving_variance) + norm.epsilon)
+    return gain * numbers_of(norm.gamma) if norm.scale else gain

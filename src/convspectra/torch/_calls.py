@@ -1,0 +1,96 @@
+"""Which convolutions does PyTorch compute, on what, and with which weights?"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from .._layer.geometry import Geometry
+
+_FORWARD = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_TRANSPOSED = (*_FORWARD[:5], "output_padding", "groups", "dilation")
+_AXES = {
+    F.conv1d: 1,
+    F.conv2d: 2,
+    F.conv3d: 3,
+    F.conv_transpose1d: 1,
+    F.conv_transpose2d: 2,
+    F.conv_transpose3d: 3,
+}
+_ARE_TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One call of a convolution, or of `linear`, which has no geometry."""
+
+    weight: torch.Tensor
+    output: torch.Tensor
+    geometry: Callable[[], Geometry] | None
+
+
+class Calls(TorchFunctionMode):
+    """Tells of every convolution that is computed while it is active."""
+
+    def __init__(self, tell: Callable[[Call], None]) -> None:
+        super().__init__()
+        self.tell = tell
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        output = func(*args, **kwargs)
+        if func is F.linear:
+            given = dict(zip(_FORWARD, args)) | kwargs
+            self.tell(Call(given["weight"], output, None))
+        elif func in _AXES:
+            names = _TRANSPOSED if func in _ARE_TRANSPOSED else _FORWARD
+            given = dict(zip(names, args)) | kwargs
+            sizes = tuple(map(int, given["input"].shape[-_AXES[func] :]))
+            transposed = func in _ARE_TRANSPOSED
+            self.tell(
+                Call(
+                    given["weight"],
+                    output,
+                    lambda: _geometry(given, sizes, transposed),
+                )
+            )
+        return output
+
+
+def _geometry(
+    given: dict[str, Any], sizes: tuple[int, ...], transposed: bool
+) -> Geometry:
+    """The geometry of a call with these arguments."""
+    count = len(sizes)
+    stride, dilation, output_padding = (
+        _each(given.get(name, default), count)
+        for name, default in (("stride", 1), ("dilation", 1), ("output_padding", 0))
+    )
+    kernel, padding = given["weight"].shape[2:], given.get("padding", 0)
+    if padding == "same":
+        reach = [d * (k - 1) for d, k in zip(dilation, kernel)]
+        pairs = tuple((r // 2, r - r // 2) for r in reach)
+    else:
+        sides = _each(0 if padding == "valid" else padding, count)
+        pairs = tuple((p, p) for p in sides)
+    return Geometry(
+        grid=sizes,
+        stride=stride,
+        dilation=dilation,
+        groups=given.get("groups", 1),
+        padding=pairs,
+        boundary="zeros",
+        transposed=transposed,
+        output_padding=output_padding if transposed else 0,
+    )
+
+
+def _each(value: Any, count: int) -> tuple[int, ...]:
+    """One whole number per axis: PyTorch takes one for all of them, too."""
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return tuple(map(int, values * count if len(values) == 1 else values))
