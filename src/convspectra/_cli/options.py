@@ -82,7 +82,8 @@ def add_budget(to: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=(
             "predicted time that the norm of a layer may take: the closest bounds "
-            "within it are shown (default: 5 to close a gap, 600 in all)"
+            "within it are shown (default: 5 to close a gap, 600 in all); in a report "
+            "(default 20), also that of all values of a file (default 60)"
         ),
     )
 

@@ -10,9 +10,11 @@ import numpy as np
 
 from .._checkpoint.select import Options, StoredLayer, select
 from .._layer.layer import Layer
+from .affordable import Excess, excesses
 from .layer_spectrum import LayerSpectrum, layer_spectrum
 from .spectra import Report
 
+NORM_SECONDS = 20.0  # that a norm may take, unless the user states a budget
 INTERRUPTED = "was not reached before the interrupt"
 POINTS = 512  # of a curve that are kept, first and last among them
 SIDE = 128  # of a kept map over frequencies; of larger ones blocks keep their largest
@@ -41,11 +43,13 @@ def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
     selected = select(path, options)
     layers, skipped = selected.layers, selected.skipped
     found: list[LayerSpectrum] = []
+    beyond = {} if options.quick else excesses(layers, options.budget)
     interrupted = False
     try:
         for layer in watch(layers):
             try:
-                found.append(_analysed(layer, options))
+                left_out = beyond.get(layer.name, Excess())
+                found.append(_analysed(layer, left_out, options))
             except (ValueError, TypeError) as error:
                 skipped[layer.name] = f"{error}".rstrip(".")
     except KeyboardInterrupt:
@@ -71,13 +75,14 @@ def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
     )
 
 
-def _analysed(layer: StoredLayer, options: Options) -> LayerSpectrum:
+def _analysed(layer: StoredLayer, left_out: Excess, options: Options) -> LayerSpectrum:
     return layer_spectrum(
         layer.load(),
         options.rtol,
         layer.unknown,
-        budget=options.budget,
-        quick=options.quick,
+        budget=options.budget or NORM_SECONDS,
+        quick=options.quick or bool(left_out.size),
+        left_out=left_out.values,
     )
 
 

@@ -47,6 +47,8 @@ class LayerSpectrum:
         The time taken to compute all this.
     unknown : tuple of str
         The fields of the geometry that neither the layer's file nor its user states.
+    left_out : str
+        Why values, or bounds for this very size, are not computed.
     has_lower : bool
         Whether there is a lower bound for all that the layer may be.
     upper_if_depthwise : float, optional
@@ -65,6 +67,7 @@ class LayerSpectrum:
     unknown: tuple[str, ...] = ()
     upper_if_depthwise: float | None = None
     has_lower: bool = True
+    left_out: str = ""
 
     def sorted_values(self) -> np.ndarray:
         """Return all values in descending order; an empty array if there is no grid."""
@@ -81,6 +84,7 @@ class LayerSpectrum:
             **dict.fromkeys(self.unknown),
             "unknown": list(self.unknown),
             "values_of": self._values_of(),
+            "left_out": self.left_out or None,
             **_statistics(self.values),
             "norm_lower": Lower(self.norm.lower) if self.has_lower else None,
             "norm_upper": Upper(self.norm.upper),
@@ -140,11 +144,12 @@ def layer_spectrum(
     *,
     budget: float | None = None,
     quick: bool = False,
+    left_out: str = "",
 ) -> LayerSpectrum:
     """The values and the norm of one layer, some of whose geometry may be unknown.
 
     Values are of a layer with defaults for what is unknown. A quick look has none, and
-    bounds for every input size.
+    bounds for every input size. `left_out` says why there are to be no values.
     """
     start = time.perf_counter()
     weight, geometry = layer.weight, layer.geometry
@@ -154,7 +159,7 @@ def layer_spectrum(
         free, rtol = tuple({"grid", *unknown}), max(rtol, QUICK_RTOL)
     norm = norm_of(layer, free, rtol, budget)
     values = None
-    if geometry.grid is not None and not quick:
+    if geometry.grid is not None and not quick and not left_out:
         torus = geometry if stencil.is_torus else geometry.torus(stencil.kernel)
         values = to_numpy(singular_values(weight, torus))
     return LayerSpectrum(
@@ -166,6 +171,7 @@ def layer_spectrum(
         norm=norm,
         reshaped=float(reshaped_norm(weight, geometry).value),
         unknown=unknown,
+        left_out=left_out,
         has_lower=not free or norm.lower != NO_LOWER,
         upper_if_depthwise=upper_if_depthwise(layer, unknown, rtol),
         seconds=time.perf_counter() - start,

@@ -13,6 +13,7 @@ from .._layer.geometry import Geometry, per_axis
 from .._layer.layer import Layer
 from .._norm.operator_norm import NormBounds, operator_norm
 
+WIDEST = 64  # padding and dilation up to which a layer is looked at as it is
 NO_LOWER = 0.0  # a lower bound that always holds, and says nothing
 
 
@@ -58,9 +59,14 @@ def _covering(layer: Layer, unknown: Collection[str]) -> Geometry:
     geometry = layer.geometry
     if "grid" in unknown and geometry.boundary == "circular":
         unknown = (*unknown, "stride")  # which need not divide the grid
+    widest = max(per_axis(geometry.dilation, 1))
+    if "grid" in unknown and widest > WIDEST:
+        unknown = (*unknown, "dilation")  # whose symbol would be searched for hours
     if set(unknown) <= {"grid", "groups", "transposed"}:
         return replace(geometry, grid=None) if "grid" in unknown else geometry
     plain = replace(geometry, grid=None, stride=1, output_padding=0)
+    if "dilation" in unknown:
+        plain = replace(plain, dilation=1)
     return replace(plain, boundary="zeros") if "boundary" in unknown else plain
 
 
@@ -108,7 +114,10 @@ def _smallest_grid(
     extra = per_axis(geometry.output_padding, axes)
     found = []
     for a, (before, after) in enumerate(geometry.padding):
-        missing = dilation[a] * (kernel[a] - 1) + 1 - before - after
+        reach = dilation[a] * (kernel[a] - 1) + 1
+        if max(before, after) >= min(reach, WIDEST):
+            return None  # too many zeros to apply the layer to, for no better bound
+        missing = reach - before - after
         if geometry.transposed:  # (n - 1) * stride + missing + extra >= 1 outputs
             least = 1 - (missing + extra[a] - 1) // stride[a]
         else:

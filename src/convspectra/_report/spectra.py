@@ -103,9 +103,9 @@ class Report:
             found.append(NOTE)
         if any(x.values is not None and x.unknown for x in self.layers):
             found.append(ASSUMED)
-        if any(x.values is None for x in self.layers):
+        if any(x.norm.grid is None for x in self.layers):
             found.append(EVERY_SIZE)
-        return [*found, *_unknown(self.layers)]
+        return [*found, *_unknown(self.layers), *_left_out(self.layers)]
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return the headings and the cells of the table."""
@@ -168,6 +168,13 @@ def _unknown(layers: Iterable[LayerSpectrum]) -> list[str]:
     return found
 
 
+def _left_out(layers: Iterable[LayerSpectrum]) -> list[str]:
+    """What was beyond the budget, in sentences."""
+    why = {layer.name: layer.left_out for layer in layers if layer.left_out}
+    lines = reasons(why, "Left out")
+    return [*lines, "--budget SECONDS allows more."] if lines else []
+
+
 def summary_lines(report: Report) -> list[str]:
     """The summary of a report, and what was skipped and why, in sentences."""
     if not report.layers:
@@ -189,7 +196,7 @@ def summary_lines(report: Report) -> list[str]:
     ]
 
 
-def reasons(skipped: Mapping[str, str]) -> list[str]:
+def reasons(skipped: Mapping[str, str], verb: str = "Skipped") -> list[str]:
     """What was skipped, a sentence per reason, which names some."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in skipped.items():
@@ -198,8 +205,7 @@ def reasons(skipped: Mapping[str, str]) -> list[str]:
         if len(alike) > NAMED:
             alike[NAMED:] = [f"and {len(alike) - NAMED} more"]
     return [
-        f"Skipped ({reason}): {', '.join(alike)}."
-        for reason, alike in by_reason.items()
+        f"{verb} ({reason}): {', '.join(alike)}." for reason, alike in by_reason.items()
     ]
 
 
