@@ -12,6 +12,7 @@ import pytest
 import safetensors.numpy
 
 from convspectra._base import replacing, require
+from convspectra._checkpoint import read_network
 from convspectra._checkpoint.arrays import contents_of, read_arrays
 from convspectra._checkpoint.stored import Entry, Refusal, check_member, parsing
 from convspectra._cli.outputs import check_target, write_npz
@@ -351,3 +352,21 @@ def test_damage_has_a_reason_also_where_the_parser_gives_none(error, said):
     message = rf"damaged or cut short \({said}\)"
     with pytest.raises(Refusal, match=message), parsing("file"):
         raise error
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+@pytest.mark.parametrize("wrong", [".pth", ".bin", ".npz", ".txt", ""])
+def test_the_content_tells_the_format_where_the_suffix_is_wrong(
+    tmp_path, rng, suffix, wrong
+):
+    weight = rng.standard_normal((3, 2, 4))
+    path = tmp_path / f"right{suffix}"
+    if suffix == ".npy":
+        np.save(path, weight)
+    elif suffix == ".npz":
+        np.savez(path, weight=weight)
+    else:
+        safetensors.numpy.save_file({"weight": weight}, path)
+    path = path.rename(tmp_path / f"model{wrong}")
+    (kernel,) = read_network(path).kernels
+    np.testing.assert_array_equal(kernel.load(), weight)

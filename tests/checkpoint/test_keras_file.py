@@ -283,16 +283,13 @@ def test_weights_alone_say_what_they_are_by_their_names(tmp_path, rng):
     save_old(tmp_path / "k.h5", layers)
     network = read_keras(tmp_path / "k.h5")
     plain = {"stride": 1, "dilation": 1, "groups": 1, "padding": "valid"}
+    matrix = {"grid": 1, "groups": 1, "padding": "valid", "boundary": "zeros"}
     assert [(k.name, k.shape, dict(k.stated)) for k in network.kernels] == [
         ("zz/kernel", (6, 4, 3, 3), {}),
         ("dw/depthwise_kernel", (8, 1, 3, 3), {"groups": 4}),
         ("sep/depthwise_kernel", (12, 1, 5), {"groups": 4}),
         ("sep/pointwise_kernel", (6, 12, 1), plain | {"boundary": "zeros"}),
-        (
-            "fc/kernel",
-            (5, 4, 1),
-            {"grid": 1, "padding": "valid", "boundary": "zeros"},
-        ),
+        ("fc/kernel", (5, 4, 1), matrix),
         ("model_1/a/kernel:0", (6, 4, 3), {}),
         ("model_1/b/kernel:0", (6, 4, 3), {}),
     ]

@@ -724,3 +724,41 @@ def test_one_weight_on_many_grids():
     assert len({kernel.name for kernel in network.kernels}) == 32
     assert ((1, 1), (19, 19)) in {k.stated["padding"] for k in network.kernels}
     assert (1, 3) in {kernel.stated["stride"] for kernel in network.kernels}
+
+
+# What to do, and what to call it
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        (
+            ["N", 2, "H"],
+            "is N x 2 x H with N, H free: pass --input, for example --input 1x2x224.",
+        ),
+        ([None, None, None], "is N x C x size 2 with N, C, size 2 free"),
+        (None, "does not say how many axes its input 'x' has"),
+    ],
+)
+def test_open_sizes_are_said_with_an_example(tmp_path, shape, said):
+    node = make_node("Conv", ["x", "w"], ["y"])
+    model = model_of([node], [stored("w", WEIGHT)], [value("x", shape)])
+    (advice,) = reads(model, tmp_path).advice
+    assert said in advice
+    assert reads(model, tmp_path, (1, 2, 9)).advice == ()
+
+
+def test_a_layer_with_a_numbered_weight_is_called_after_its_node(tmp_path):
+    names = {
+        ("2228", "/layer1/conv/Conv"): "layer1/conv",
+        ("onnx::Conv_12", "/stem/Conv"): "stem",
+        ("7", ""): "y2",
+        ("block.3.weight", "/block/Conv"): "block.3.weight",
+    }
+    nodes = [
+        make_node("Conv", [f"y{i - 1}" if i else "x", weight], [f"y{i}"], node)
+        for i, (weight, node) in enumerate(names)
+    ]
+    tensors = [stored(weight, np.ones((2, 2, 1))) for weight, _ in names]
+    model = model_of(nodes, tensors, [value("x", [1, 2, 5])])
+    assert [x.name for x in reads(model, tmp_path).kernels] == list(names.values())

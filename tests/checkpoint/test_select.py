@@ -89,15 +89,20 @@ def test_a_table_for_no_kernel_is_refused():
         check_table({"conv9": {"grid": 3}}, ["conv1"])
 
 
-def test_what_nobody_says_of_the_boundary_is_known_to_be_assumed():
-    kernels = [kernel("silent"), kernel("stated", boundary="zeros")]
-    for options, assumed in (
-        ({"grid": 4}, [True, False]),
-        ({"grid": 4, "boundary": "circular"}, [False, False]),
-        ({}, [False, False]),
+def test_what_nobody_states_is_known_to_be_unknown():
+    kernels = [kernel("silent"), kernel("stated", boundary="zeros", stride=2)]
+    deciding = {"grid": 4, "stride": 1, "groups": 1, "boundary": "circular"}
+    for options, silent, stated in (
+        (
+            {"grid": 4},
+            "stride dilation groups padding boundary transposed",
+            "dilation groups padding transposed",
+        ),
+        ({"groups": 1}, "grid stride dilation padding boundary transposed", "grid"),
+        (deciding, "", ""),
     ):
         layers, _ = with_geometry(kernels, Options(geometry=options))
-        assert [layer.assumed_circular for layer in layers] == assumed
+        assert [" ".join(layer.unknown) for layer in layers] == [silent, stated]
 
 
 @pytest.mark.parametrize("groups", [1, 2])

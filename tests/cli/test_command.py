@@ -18,6 +18,7 @@ from oracles import norm_by_matrix, tolerance, values_by_matrix
 import convspectra._cli.render
 from convspectra import Geometry, clip, dense_matrix, project
 from convspectra._checkpoint import FORMATS, Format, read_network, suffixes
+from convspectra._cli import progress
 from convspectra._cli.main import main, run
 from convspectra._layer.boundary import BOUNDARIES
 from convspectra.baselines import fantastic_four
@@ -471,7 +472,7 @@ def test_too_little_memory_is_said(capsys, kernel, monkeypatch):
     def exhausted(*_):
         raise MemoryError
 
-    monkeypatch.setattr("convspectra._cli.kernels.operator_norm", exhausted)
+    monkeypatch.setattr("convspectra._cli.kernels.norm_of", exhausted)
     assert "The memory must suffice" in refuse(capsys, "norm", "k.npy")
 
 
@@ -479,7 +480,7 @@ def test_an_interrupt_has_its_own_code(capsys, kernel, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("convspectra._cli.kernels.operator_norm", interrupted)
+    monkeypatch.setattr("convspectra._cli.kernels.norm_of", interrupted)
     assert main(["norm", "k.npy"]) == 130
     assert capsys.readouterr().err.endswith("interrupted.\n")
 
@@ -567,15 +568,34 @@ def test_a_bar_appears_on_a_terminal_and_only_when_work_is_long(
 ):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    assert list(convspectra._cli.render.progress([1, 2], "quick")) == [1, 2]
+    with progress.progress("quick") as shown:
+        assert list(shown.of(["a", "b"], str)) == ["a", "b"]
     assert "quick" not in capsys.readouterr().err
-    monkeypatch.setattr(convspectra._cli.render, "PATIENCE", 0.0)
-    slow = convspectra._cli.render.progress([1, 2], "slow")
-    assert next(slow) == 1
-    time.sleep(0.3)
-    assert list(slow) == [2]
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    with progress.progress("slow") as shown:
+        for _ in shown.of(["a", "b"], str):
+            time.sleep(0.3)
     out, err = capsys.readouterr()
-    assert "slow" in err
+    assert "slow: 1 of 2, a" in err
+    assert out == ""
+
+
+def test_without_a_terminal_lines_say_what_is_going_on(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "PATIENCE", 0.01)
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    costs = {"small": 1.0, "large": 3.0}
+    with progress.progress("report", "reading model.onnx") as shown:
+        time.sleep(0.1)
+        for _ in shown.of(list(costs), str, costs.__getitem__):
+            time.sleep(0.1)
+    out, err = capsys.readouterr()
+    lines = [line.partition(", about")[0] for line in err.splitlines()]
+    assert list(dict.fromkeys(lines)) == [
+        "convspectra: report: reading model.onnx",
+        "convspectra: report: 1 of 2, small",
+        "convspectra: report: 2 of 2, large",
+    ]
+    assert "s left" in err
     assert out == ""
 
 
@@ -586,7 +606,9 @@ def test_python_m_convspectra(here, kernel):
         check=False,
         text=True,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    lines = done.stderr.splitlines()  # on a busy machine a word on what is going on
+    assert all(line.startswith("convspectra: norm: ") for line in lines)
     (row,) = json.loads(done.stdout)["kernels"]
     want = norm_by_matrix(kernel, Geometry(grid=4))
     assert row["upper"] == pytest.approx(want, rel=1e-4)

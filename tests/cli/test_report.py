@@ -14,7 +14,9 @@ from real_data import real_data
 from convspectra import Geometry
 from convspectra._checkpoint import select
 from convspectra._cli.main import main
+from convspectra._report import from_file
 
+STATED = ["--stride", "1", "--groups", "1", "--boundary", "circular"]
 NETS = [  # a file, its options, and its convolutions
     ("ultraface_RFB-320.onnx", ["--key", "base_net.[0-7].*"], 25),
     ("ppocr_v2_cls_mobilenetv3.onnx", ["--input", "1x3x48x192"], 53),
@@ -59,7 +61,7 @@ def document(capsys, *argv, code=0):
 
 
 def test_a_report_is_a_table_a_page_its_data_and_figures(capsys, here, model):
-    out, err = said(capsys, "report", "model.safetensors", "--grid", 8)
+    out, err = said(capsys, "report", "model.safetensors", "--grid", 8, *STATED)
     lines = out.splitlines()
     assert [line.split()[0] for line in lines] == [
         "layer",
@@ -113,7 +115,7 @@ def test_without_a_grid_norms_hold_for_every_size(capsys, model):
 
 def test_a_geometry_file_speaks_of_each_kernel(capsys, here, model):
     (here / "layers.toml").write_text(
-        '["*"]\nboundary = "zeros"\npadding = 1\n'
+        '["*"]\nboundary = "zeros"\npadding = 1\nstride = 1\ngroups = 1\n'
         '["*.conv1.*"]\ngrid = [6, 5]\n["*.conv2.*"]\ngrid = 4\nstride = 2\n'
     )
     argv = ["report", "model.safetensors", "--geometry", "layers.toml"]
@@ -143,7 +145,7 @@ def test_a_file_is_read_once_for_table_page_and_figures(here, model, monkeypatch
         return read(path, **options)
 
     monkeypatch.setattr(select, "read_network", watched)
-    assert main(["report", "model.safetensors", "--grid", "8"]) == 0
+    assert main(["report", "model.safetensors", "--grid", "8", *STATED]) == 0
     assert (here / "convspectra-report" / "loudest.png").exists()
     assert files == ["model.safetensors"]
 
@@ -155,12 +157,19 @@ def test_a_file_of_bad_kernels_alone_could_not_be_looked_at(capsys, here):
     assert [path.name for path in here.iterdir()] == ["nan.npz"]
 
 
-def test_what_is_taken_for_granted_is_said(capsys, model):
-    said_so = "assumed to\nbe circular"
-    argv = ["report", "model.safetensors", "--csv"]
-    assert said_so in said(capsys, *argv, "--grid", 4).err
-    assert said_so not in said(capsys, *argv, "--grid", 4, "--boundary", "zeros").err
-    assert said_so not in said(capsys, *argv).err
+def test_what_nobody_states_is_unknown_everywhere(capsys, model):
+    argv = ["report", "model.safetensors", "--grid", 4]
+    (row, _) = document(capsys, *argv)["layers"]
+    assert row["grid"] == [4, 4]
+    for field in ("stride", "dilation", "groups", "padding", "boundary", "norm_lower"):
+        assert row[field] is None, field
+    assert row["values_of"] == "assumption"
+    out, err = said(capsys, *argv)
+    assert "unknown" in out
+    assert "Unknown of 2 of the layers: stride, dilation, groups" in err
+    assert "Product of all norms: unknown to 10^" in err
+    out, err = said(capsys, *argv, *STATED)
+    assert "unknown" not in out + err
 
 
 def test_a_later_report_leaves_no_figures_of_an_earlier_one(capsys, here, model):
@@ -274,7 +283,44 @@ def test_real_networks_report(capsys, name, options, count):
     assert len(kernels) == count
     sized = [row["grid"] is not None for row in kernels]
     assert all(sized) if ".onnx" in name or "--grid" in options else not any(sized)
-    assert all(0 < row["norm_lower"] <= row["norm_upper"] for row in kernels)
+    bounded = [row for row in kernels if row["norm_lower"] is not None]
+    assert all(0 < row["norm_lower"] <= row["norm_upper"] for row in bounded)
+    if ".onnx" in name:
+        assert bounded == kernels
+
+
+def test_an_interrupt_leaves_a_report_of_what_is_done(capsys, here, model, monkeypatch):
+    analyse, seen = from_file.layer_spectrum, []
+
+    def interrupted(layer, *args, **kwargs):
+        seen.append(layer.name)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return analyse(layer, *args, **kwargs)
+
+    monkeypatch.setattr(from_file, "layer_spectrum", interrupted)
+    argv = ["report", "model.safetensors", "--grid", 4, "-o", "out"]
+    out, err = said(capsys, *argv, code=130)
+    assert "block.conv1.weight" in out
+    assert "Skipped (was not reached before the interrupt): 'block.conv2.weight'" in err
+    kept = json.loads((here / "out" / "report.json").read_text())
+    assert [row["name"] for row in kept["layers"]] == ["block.conv1.weight"]
+    seen[:] = ["none is done"]
+    assert "interrupted." in said(capsys, *argv, code=130).err
+
+
+def test_a_quick_look_has_bounds_for_every_size_and_no_values(capsys, model):
+    argv = ["report", "model.safetensors", "--grid", 6, "--padding", 1, "--quick"]
+    stated = ["--stride", 1, "--groups", 1, "--boundary", "zeros"]
+    for row in document(capsys, *argv, *stated)["layers"]:
+        weight = model[row["name"]]
+        norms = [
+            norm_by_matrix(weight, Geometry(n, padding=1, boundary="zeros"))
+            for n in (1, 6, 20)
+        ]
+        assert row["norm_lower"] * (1 - 1e-6) <= min(norms)
+        assert max(norms) <= row["norm_upper"] <= 1.05 * max(norms)
+        assert (row["values_of"], row["curve"], row["grid"]) == (None, None, [6, 6])
 
 
 # Two checkpoints

@@ -200,6 +200,25 @@ def test_the_table_shows_the_layers(show):
     assert opened.locator("#product dd").inner_text() == "10−3.21 – 103.41"
 
 
+def test_what_is_unknown_is_called_so(show):
+    open_ = {"unknown": ["stride", "groups"], "stride": None, "groups": None}
+    one = layer("conv", **open_, norm_lower=None, values_of="assumption")
+    document = report(one)
+    document["summary"]["log10_product_lower"] = None
+    opened = show(document)
+    cells = opened.locator("#rows tr td").all_inner_texts()
+    assert cells[3:5] == ["unknown", "unknown – 2.051"]
+    assert opened.locator("#product dd").inner_text() == "unknown – 103.41"
+    assert (
+        "values of a layer that is assumed" in opened.locator("#thinning").inner_text()
+    )
+    opened.locator("#rows tr").click()
+    assert "whatever is unknown" in opened.locator("#of").inner_text()
+    facts = opened.locator("#facts").inner_text().replace("\n", " ").lower()
+    assert "stride unknown" in facts
+    assert "groups unknown" in facts
+
+
 def test_intervals_are_rounded_outward(show):
     cases = [
         (1.19, 1.21, "1.190 – 1.210"),
@@ -208,7 +227,7 @@ def test_intervals_are_rounded_outward(show):
         (0.00012345, 0.00012345, "0.0001234 – 0.0001235"),
         (0.0, 5e-324, "0 – 4.941e-324"),
         (123456.0, 123456.0, "1.234e+5 – 1.235e+5"),
-        (None, None, "– – –"),
+        (None, 2.5, "unknown – 2.500"),
     ]
     ends = [{"norm_lower": lower, "norm_upper": upper} for lower, upper, _ in cases]
     opened = show(report(*(layer(f"{k}", **each) for k, each in enumerate(ends))))

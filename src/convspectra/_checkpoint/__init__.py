@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .arrays import ARRAY_FILES, read_arrays
+from .content import suffix_of
 from .keras_file import read_keras
 from .onnx_file import read_onnx
 from .pytorch_file import read_pytorch
@@ -97,19 +98,21 @@ def read_network(
     Parameters
     ----------
     path : Path
-        Its suffix says the format, in small or capital letters.
+        Its first bytes say the format where they can, else its suffix, in small or
+        capital letters.
     layout : {"oihw", "hwio"}, optional
         Of kernels among arrays; by default what the file says, else "oihw".
     sizes : tuple of int, optional
         Of the network's input, for files with a graph.
     """
+    if path.exists() and not path.is_file():
+        raise ValueError("Kernels must come from a regular file, got something else.")
     name = path.name.lower()
-    found = next((FORMATS[end] for end in FORMATS if name.endswith(end)), None)
-    if found is None:
+    suffix = next((end for end in FORMATS if name.endswith(end)), "")
+    suffix = (suffix_of(path) if path.exists() else "") or suffix
+    if not suffix:
         raise ValueError(
             f"A network must be in a file that ends in {suffixes()}, got "
             f"{path.suffix or 'no suffix'}. Save it in one of these formats."
         )
-    if path.exists() and not path.is_file():
-        raise ValueError("Kernels must come from a regular file, got something else.")
-    return found.read(path, layout, sizes)
+    return FORMATS[suffix].read(path, layout, sizes)

@@ -12,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from .._base import require
+from .content import suffix_of
 from .records import Kernel, Network
 from .stored import (
     FLOATS,
@@ -81,7 +82,7 @@ def contents_of(path: Path) -> Contents:
 
     Every header is checked against the size of the file: what it states is there.
     """
-    return ARRAY_FILES[path.suffix.lower()](path)
+    return ARRAY_FILES[suffix_of(path) or path.suffix.lower()](path)
 
 
 def kernel_of(path: Path, entry: Entry, layout: str) -> Kernel:
@@ -97,7 +98,7 @@ def kernel_of(path: Path, entry: Entry, layout: str) -> Kernel:
 
 
 def _load(path: Path, entry: Entry) -> np.ndarray:
-    with parsing(f"{path.suffix.lower()} file"), opened(path, entry.member) as stream:
+    with parsing("file of arrays"), opened(path, entry.member) as stream:
         if entry.member is None:
             stream.seek(entry.start)
         else:

@@ -106,7 +106,7 @@ class Described:
 def by_name(role: str, shape: tuple[int, ...]) -> dict[str, Any]:
     """What a kernel's role alone says of its geometry."""
     if role == "dense":
-        return {"grid": 1, "padding": "valid", "boundary": "zeros"}
+        return {"grid": 1, "groups": 1, "padding": "valid", "boundary": "zeros"}
     if role == "depthwise":
         return {"groups": shape[-2]}
     if role == "pointwise":

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._base import require
+from .content import suffix_of
 from .hdf5_store import Store, open_store
 from .keras_config import (
     Described,
@@ -59,7 +60,7 @@ def read_keras(path: Path) -> Network:
     """
     require("h5py", extra="hdf5")
     with parsing(WHAT):
-        if path.suffix.lower() == ".keras":
+        if (suffix_of(path) or path.suffix.lower()) == ".keras":
             store, config = _open_archive(path)
             weights = list(_new_weights(store, config))
         else:

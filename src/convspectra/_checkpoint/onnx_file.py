@@ -1,5 +1,6 @@
 """Kernels of ONNX models, by the nodes of the graph; no runtime is needed."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._base import require
+from .onnx_advice import free_sizes
 from .onnx_geometry import (
     Shapes,
     Skipped,
@@ -29,6 +31,9 @@ LINEAR = {"grid": (1,), "groups": 1, "padding": ((0, 0),), "boundary": "zeros"}
 # Parts of the names of operators that are layers, read or not, in any domain.
 LAYERS = ("conv", "gemm", "matmul", "einsum", "attention", "lstm", "gru", "rnn")
 
+# What exporters call a weight that has no name in the program.
+NUMBERED = re.compile(r"(onnx::\w+?_|\w+\.)?[0-9]+")
+
 Known = Mapping[str, Stored | str]
 
 
@@ -37,6 +42,7 @@ class GraphLayer:
     """A layer of the graph that has no name yet."""
 
     index: int  # of its node
+    op: str  # its type
     label: str
     weight: Stored
     shape: tuple[int, ...]
@@ -93,8 +99,14 @@ def read_onnx(path: Path, sizes: tuple[int, ...] | None = None) -> Network:
             (_distinct(label, index, taken), why)
             for index, (label, why) in enumerate(skipped + others)
         ]
+    kernels = tuple(kernel for kernel, _ in named)
+    unsized = [kernel for kernel in kernels if "grid" not in kernel.stated]
+    advice = ""
+    if unsized and sizes is None:
+        advice = free_sizes(model.graph, _channels(unsized[0]))
     return Network(
-        kernels=tuple(kernel for kernel, _ in named),
+        advice=(advice,) if advice else (),
+        kernels=kernels,
         skipped=tuple(skipped),
         copy_with=partial(
             copy_model, path, model, {kernel.name: weight for kernel, weight in named}
@@ -193,7 +205,7 @@ def _layer(
         channels = shape[1] * stated["groups"] if stated["transposed"] else shape[0]
     norm = _norm(node, known, readers, channels) if channels else None
     gain = 1.0 if alpha is None else alpha.f
-    return GraphLayer(index, label, weight, shape, stated, gain, norm)
+    return GraphLayer(index, node.op_type, label, weight, shape, stated, gain, norm)
 
 
 def _weight(name: str, known: Known) -> Stored:
@@ -268,6 +280,22 @@ def _load(layer: GraphLayer) -> np.ndarray:
         return array if layer.gain == 1 else array * array.dtype.type(layer.gain)
 
 
+def _channels(kernel: Kernel) -> int:
+    """How many channels a layer reads."""
+    if kernel.stated["transposed"]:
+        return kernel.shape[0]
+    return kernel.shape[1] * kernel.stated["groups"]
+
+
+def _person_name(layer: GraphLayer) -> str:
+    """The weight's name; the path of its node where the weight has only a number."""
+    name = f"{layer.weight.name}"
+    if not NUMBERED.fullmatch(name) or layer.label == name:
+        return name
+    path = layer.label.strip("/").removesuffix(f"/{layer.op}")
+    return path or name
+
+
 def _named(layers: list[GraphLayer], taken: set[str]) -> list[tuple[Kernel, Stored]]:
     """The kernels of layers that differ, each with its weight."""
     distinct: dict[tuple, GraphLayer] = {}
@@ -277,9 +305,9 @@ def _named(layers: list[GraphLayer], taken: set[str]) -> list[tuple[Kernel, Stor
     named = []
     for layer in distinct.values():
         weight = layer.weight
-        name = f"{weight.name}"
+        name = _person_name(layer)
         if uses[weight.name] > 1:
-            name = f"{_short(name)}@{layer.label}"
+            name = f"{_short(weight.name)}@{layer.label}"
         reason = "is multiplied by alpha" if layer.gain != 1 else ""
         kernel = Kernel(
             name=_distinct(name, layer.index, taken),

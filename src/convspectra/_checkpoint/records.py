@@ -49,12 +49,14 @@ class Kernel:
 class Network:
     """The kernels of a file in their order, and (name, reason) of what is no kernel.
 
-    `copy_with(target, arrays)` is the reader's part of `write`.
+    `copy_with(target, arrays)` is the reader's part of `write`. `advice` are sentences
+    on what a user could add, so that more is known.
     """
 
     kernels: tuple[Kernel, ...]
     skipped: tuple[tuple[str, str], ...]
     copy_with: Callable[[Path, Mapping[str, np.ndarray]], None]
+    advice: tuple[str, ...] = ()
 
     def write(self, target: Path, arrays: Mapping[str, np.ndarray]) -> None:
         """Write a copy of the file to `target`, with other arrays for some kernels.

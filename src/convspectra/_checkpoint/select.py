@@ -4,7 +4,7 @@ import fnmatch
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,14 @@ import numpy as np
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer, scale_outputs
 from . import Kernel, Network, read_network
+from .like import described_by
 
 Table = Mapping[str, Mapping[str, Any]]
 FIELDS = tuple(field.name for field in fields(Geometry))
 NAMED = 20  # arrays that an error lists
+# Fields without which a geometry is not known. Where all are stated, others that are
+# not have the defaults of `Geometry`, as the options document them.
+DECIDING = ("grid", "stride", "groups", "boundary")
 POINTWISE = "has one tap, and --skip-pointwise leaves it out"
 
 
@@ -32,6 +36,8 @@ class Options:
         Arguments of `Geometry`, for what the file does not state.
     table : mapping
         Geometries by names or patterns for names, which hold in any case.
+    like : Path, optional
+        Another file of the same network, for what this one does not state.
     layout : str, optional
         Of kernels among arrays.
     sizes : tuple of int, optional
@@ -42,6 +48,8 @@ class Options:
         Whether kernels with one tap, 1x1 convolutions and matrices, are left out.
     rtol : float
         Relative gap between the bounds of a norm.
+    quick : bool
+        Whether bounds that hold for every input size will do, without any values.
     budget : float, optional
         Seconds that a norm may take.
     """
@@ -49,11 +57,13 @@ class Options:
     keys: list[str] | None = None
     geometry: Mapping[str, Any] = field(default_factory=dict)
     table: Table = field(default_factory=dict)
+    like: Path | None = None
     layout: str | None = None
     sizes: tuple[int, ...] | None = None
     fold: bool = False
     skip_pointwise: bool = False
     rtol: float = 1e-4
+    quick: bool = False
     budget: float | None = None
 
 
@@ -63,12 +73,21 @@ class StoredLayer:
 
     kernel: Kernel
     geometry: Geometry
-    assumed_circular: bool  # nobody says what the boundary is
+    unknown: tuple[str, ...]  # fields that nobody states, and that have defaults
     fold: bool = False  # a BatchNorm after the layer into its weight
 
     @property
     def name(self) -> str:
         return self.kernel.name
+
+    @property
+    def unknown_without_size(self) -> tuple[str, ...]:
+        """The unknown fields, none if the size of the input is stated.
+
+        Whoever states a size to a command on kernels means a layer with the documented
+        defaults of what is not stated. A report is on layers that differ in these.
+        """
+        return self.unknown if self.geometry.grid is None else ()
 
     def load(self) -> Layer:
         """Read the weight."""
@@ -96,6 +115,9 @@ def select(path: Path, options: Options) -> Selection:
     if options.skip_pointwise:
         kernels, pointwise = leave_out_pointwise(kernels)
         skipped |= pointwise
+    if options.like is not None:
+        describe = described_by(options.like, options.sizes)
+        kernels = [replace(x, stated={**describe(x), **x.stated}) for x in kernels]
     layers, misfits = with_geometry(kernels, options)
     return Selection(network, layers, skipped | misfits)
 
@@ -126,9 +148,9 @@ def choose(network: Network, keys: list[str] | None) -> tuple[list[Kernel], dict
     chosen = [kernel for kernel in kernels if wanted(kernel.name)]
     skipped = {name: reason for name, reason in others.items() if wanted(name)}
     if not chosen:
-        reasons = "; ".join(
-            f"{name!a} {why}" for name, why in list(skipped.items())[:5]
-        )
+        some = [f"{name!a} {why}" for name, why in list(skipped.items())[:5]]
+        more = len(skipped) - len(some)
+        reasons = "; ".join([*some, *([f"and {more} more"] if more else [])])
         raise ValueError(
             "The file must hold a floating-point array with at least 3 axes, got none: "
             f"{reasons or 'it is empty'}."
@@ -166,12 +188,20 @@ def with_geometry(
         except (ValueError, TypeError) as error:
             skipped[kernel.name] = f"{error}".rstrip(".")
         else:
-            assumed = geometry.grid is not None and "boundary" not in stated
-            layers.append(StoredLayer(kernel, geometry, assumed, options.fold))
+            unknown = () if kernel.linear else unstated(stated)
+            layers.append(StoredLayer(kernel, geometry, unknown, options.fold))
     if not layers:
         name, reason = next(iter(skipped.items()))
         raise ValueError(f"{name!a}: {reason}.")
     return layers, skipped
+
+
+def unstated(stated: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields of a geometry that are not known from what is stated."""
+    missing = [name for name in FIELDS if stated.get(name) is None]
+    if set(missing) & set(DECIDING) <= {"grid"}:
+        missing = [name for name in missing if name == "grid"]
+    return tuple(name for name in missing if name != "output_padding")
 
 
 def read_table(path: Path) -> Table:
@@ -232,7 +262,8 @@ def _plain(value: Any) -> Any:
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f", and {more} more" if more > 0 else "")
 
 
 def _matches(name: str, key: str) -> bool:

@@ -49,9 +49,9 @@ by name:
   padding = 1
   boundary = "zeros"
 
-Without a grid, the upper bound of a norm holds for every input size, and if you state
-nothing else either, for any stride, dilation, groups and zero padding. With a grid
-only, layers are assumed to be circular, of stride 1 and in one group."""
+What nobody states is unknown. The upper bound of a norm then holds for any input size,
+stride, dilation, groups and zero padding; there is a lower bound only where it does so,
+too. --grid, --stride, --groups and --boundary together state a geometry."""
 
 DIFF = """
 

@@ -10,21 +10,25 @@ import numpy as np
 from .._checkpoint.select import Options, StoredLayer, select
 from .._layer.layer import Layer
 from .._norm.operator_norm import operator_norm
-from .._report.from_file import assumptions
 from .._report.spectra import EVERY_SIZE, reasons
 from .._text import Lower, Upper
 from .options import options_of
+from .progress import progress
 from .render import (
     GROWTH,
     as_json,
     bounds,
     listed,
     naming,
-    progress,
     quoted,
     row_of,
     say,
     table,
+)
+
+ASSUMED = (
+    "Growth is that of layers with stride 1 in one group and with a circular\n"
+    "boundary, as far as nobody states otherwise."
 )
 
 
@@ -34,14 +38,15 @@ def diff(args: argparse.Namespace) -> int:
     pairs, alone, skipped = _pairs(args.before, args.after, options)
     if any(after.geometry.grid is None for _, after in pairs):
         say(EVERY_SIZE)
-    for sentence in assumptions(after for _, after in pairs):
-        say(sentence)
+    if any(after.unknown for _, after in pairs):
+        say(ASSUMED)
     rows = []
-    for pair in progress(pairs, "diff"):
-        before, after = (
-            _load(path, layer) for path, layer in zip((args.before, args.after), pair)
-        )
-        rows.append(_growth(before, after, options))
+    with progress("diff") as shown:
+        for pair in shown.of(pairs, lambda pair: pair[1].name):
+            files = (args.before, args.after)
+            before, after = (_load(path, one) for path, one in zip(files, pair))
+            unknown = pair[1].unknown_without_size
+            rows.append(_growth(before, after, unknown, options))
     rows.sort(key=lambda row: -row["growth_upper"])
     if args.json:
         files = {"before": str(args.before), "after": str(args.after)}
@@ -98,7 +103,9 @@ def _load(path: Path, layer: StoredLayer) -> Layer:
         return layer.load()
 
 
-def _growth(before: Layer, after: Layer, options: Options) -> dict[str, Any]:
+def _growth(
+    before: Layer, after: Layer, unknown: tuple[str, ...], options: Options
+) -> dict[str, Any]:
     """Both norms, and bounds on their ratio: 1 for a layer that is the same."""
     rtol, budget = options.rtol, options.budget
     first = operator_norm(before.weight, before.geometry, rtol, budget=budget)
@@ -110,9 +117,9 @@ def _growth(before: Layer, after: Layer, options: Options) -> dict[str, Any]:
     ):
         lower = upper = 1.0
     return {
-        **row_of(after),
-        **bounds(first, "before_"),
-        **bounds(second, "after_"),
+        **row_of(after, unknown),
+        **bounds(first, "before_", attained=not unknown),
+        **bounds(second, "after_", attained=not unknown),
         "growth_lower": Lower(lower),
         "growth_upper": Upper(upper),
     }

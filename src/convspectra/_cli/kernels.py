@@ -12,18 +12,14 @@ from .._bound.project import project
 from .._checkpoint import Kernel, Network
 from .._checkpoint.select import select
 from .._layer.layer import Layer
-from .._norm.operator_norm import NormBounds, operator_norm
 from .._norm.rounding import TIGHT
-from .._report.spectra import (
-    EVERY_SIZE,
-    STAND_IN,
-    LayerSpectrum,
-    layer_spectrum,
-    reasons,
-)
+from .._report.layer_spectrum import LayerSpectrum, layer_spectrum
+from .._report.partly_known import NO_LOWER, norm_of
+from .._report.spectra import EVERY_SIZE, STAND_IN, reasons
 from .._text import Lower, Upper
 from .options import options_of
 from .outputs import check_target, write_npz
+from .progress import name_of, progress, work_of
 from .render import (
     CHANGE,
     COMPARISON,
@@ -34,7 +30,6 @@ from .render import (
     bounds,
     listed,
     naming,
-    progress,
     quoted,
     row_of,
     say,
@@ -48,6 +43,7 @@ METHODS = (
     baselines.gram_iteration,
     baselines.tensor_norm,
 )
+Unknown = tuple[str, ...]  # fields of a geometry
 SIDES = {"upper bound": Upper, "lower bound": Lower, "estimate": float}
 
 
@@ -57,9 +53,9 @@ def values(args: argparse.Namespace) -> int:
         check_target(args.output, ".npz")
     found: list[LayerSpectrum] = []
 
-    def measure(layer: Layer) -> None:
+    def measure(layer: Layer, _: Unknown) -> None:
         layer.geometry.resolve_axes(layer.weight.shape[2:])  # which needs a grid
-        found.append(layer_spectrum(layer, args.rtol, args.budget))
+        found.append(layer_spectrum(layer, args.rtol, budget=args.budget))
 
     _, skipped = _each(args, measure)
     rows = [{**layer.row(), "input": layer.geometry.grid} for layer in found]
@@ -80,11 +76,12 @@ def norm(args: argparse.Namespace) -> int:
     """The norm of each kernel, and whether all are within a level."""
     rows = []
 
-    def measure(layer: Layer) -> None:
-        norm = _norm_of(layer, args.rtol, args)
+    def measure(layer: Layer, unknown: Unknown) -> None:
+        norm = norm_of(layer, unknown, args.rtol, args.budget)
         if args.fail_above is not None and norm.lower <= args.fail_above < norm.upper:
-            norm = _norm_of(layer, min(args.rtol, TIGHT), args)
-        rows.append(row_of(layer) | bounds(norm))
+            norm = norm_of(layer, unknown, min(args.rtol, TIGHT), args.budget)
+        attained = not unknown or norm.lower != NO_LOWER
+        rows.append(row_of(layer, unknown) | bounds(norm, attained=attained))
 
     _, skipped = _each(args, measure)
     _show(args, NORM, rows, skipped)
@@ -99,7 +96,7 @@ def norm(args: argparse.Namespace) -> int:
 def clipped(args: argparse.Namespace) -> int:
     """Clip and crop each kernel, and write a copy of the file."""
 
-    def change(layer: Layer) -> tuple[Array, dict[str, Any]]:
+    def change(layer: Layer, _: Unknown) -> tuple[Array, dict[str, Any]]:
         found = clip(
             layer.weight,
             layer.geometry,
@@ -107,8 +104,9 @@ def clipped(args: argparse.Namespace) -> int:
             args.rounds,
             min_norm=args.min_norm,
         )
-        before = _norm_of(layer, args.rtol, args)
-        after = _norm_of(replace(layer, weight=found), args.rtol, args)
+        before = norm_of(layer, (), args.rtol, args.budget)
+        changed = replace(layer, weight=found)
+        after = norm_of(changed, (), args.rtol, args.budget)
         return found, bounds(before, "before_") | bounds(after, "after_")
 
     rows = _change(args, CHANGE, change)
@@ -125,11 +123,11 @@ def clipped(args: argparse.Namespace) -> int:
 def projected(args: argparse.Namespace) -> int:
     """Project each kernel into the ball, and write a copy of the file."""
 
-    def change(layer: Layer) -> tuple[Array, dict[str, Any]]:
+    def change(layer: Layer, unknown: Unknown) -> tuple[Array, dict[str, Any]]:
         found = project(layer.weight, layer.geometry, args.max_norm, args.rtol)
         return found.weight, {
-            **bounds(found.before, "before_"),
-            **bounds(found.after, "after_"),
+            **bounds(found.before, "before_", attained=not unknown),
+            **bounds(found.after, "after_", attained=not unknown),
             "distance": float(found.distance),
             "gap": Upper(found.gap),
             "rounds": int(found.rounds),
@@ -143,8 +141,8 @@ def compare(args: argparse.Namespace) -> int:
     """The certified norm of each kernel beside what other methods say."""
     rows: list[dict[str, Any]] = []
 
-    def measure(layer: Layer) -> None:
-        norm = _norm_of(layer, args.rtol, args)
+    def measure(layer: Layer, _: Unknown) -> None:
+        norm = norm_of(layer, (), args.rtol, args.budget)
         found = [
             ("operator_norm", "attained lower bound", Lower(norm.lower)),
             ("operator_norm", "certified upper bound", Upper(norm.upper)),
@@ -163,22 +161,18 @@ def compare(args: argparse.Namespace) -> int:
     return 0
 
 
-def _norm_of(layer: Layer, rtol: float, args: argparse.Namespace) -> NormBounds:
-    return operator_norm(layer.weight, layer.geometry, rtol, budget=args.budget)
-
-
 def _change(
     args: argparse.Namespace,
     columns: dict[str, str],
-    change: Callable[[Layer], tuple[Array, dict[str, Any]]],
+    change: Callable[[Layer, Unknown], tuple[Array, dict[str, Any]]],
 ) -> list[dict[str, Any]]:
     """Write a copy of the file with changed kernels; show and return what changed."""
     check_target(args.output, args.file.suffix.lower())
     rows, arrays = [], {}
 
-    def keep(layer: Layer) -> None:
-        weight, row = change(layer)
-        rows.append(row_of(layer) | row)
+    def keep(layer: Layer, unknown: Unknown) -> None:
+        weight, row = change(layer, unknown)
+        rows.append(row_of(layer, unknown) | row)
         arrays[layer.name] = to_numpy(weight)
 
     network, skipped = _each(args, keep, change=True)
@@ -188,12 +182,16 @@ def _change(
 
 
 def _each(
-    args: argparse.Namespace, work: Callable[[Layer], None], *, change: bool = False
+    args: argparse.Namespace,
+    work: Callable[[Layer, Unknown], None],
+    *,
+    change: bool = False,
 ) -> tuple[Network, dict[str, str]]:
     """Do the work for each kernel asked for; return the file, and what was skipped.
 
-    If the kernels are to be changed, those that cannot be written are skipped, and so
-    are matrices, unless the options ask for them.
+    The work gets a layer, and the fields of its geometry that are unknown. If the
+    kernels are to be changed, those that cannot be written are skipped, and so are
+    matrices, unless the options ask for them.
     """
     selected = select(args.file, options_of(args))
     layers, skipped = selected.layers, selected.skipped
@@ -205,9 +203,12 @@ def _each(
         say(sentence)
     if any(layer.geometry.grid is None for layer in layers):
         say(EVERY_SIZE)
-    for layer in progress(layers, args.command):
-        with naming(layer.name):
-            work(layer.load())
+    for sentence in selected.network.advice:
+        say(sentence)
+    with progress(args.command) as shown:
+        for layer in shown.of(layers, name_of, work_of):
+            with naming(layer.name):
+                work(layer.load(), layer.unknown_without_size)
     return selected.network, skipped
 
 

@@ -14,6 +14,7 @@ from .._report.backends import BACKENDS
 
 CLOSENESS = "relative gap between the bounds of a norm, where it can be reached"
 WITH_GRAPH = suffixes(lambda format: format.graph)
+WITH_GEOMETRY = suffixes(lambda format: format.matrices)
 WITH_MATRICES = suffixes(lambda format: format.matrices)
 
 
@@ -23,6 +24,11 @@ def add_report(to: argparse.ArgumentParser) -> None:
         "--skip-pointwise",
         action="store_true",
         help="leave out kernels with one tap: 1x1 convolutions and matrices",
+    )
+    to.add_argument(
+        "--quick",
+        action="store_true",
+        help="a first look: norm bounds to 1 %% for every input size, no values",
     )
     to.add_argument("--csv", action="store_true", help="print CSV instead of a table")
     to.add_argument(
@@ -76,7 +82,8 @@ def add_budget(to: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=(
             "predicted time that the norm of a layer may take: the closest bounds "
-            "within it are shown (default: 5 to close a gap, 600 in all)"
+            "within it are shown (default: 5 to close a gap, 600 in all); in a report "
+            "(default 20), also that of all values of a file (default 60)"
         ),
     )
 
@@ -135,6 +142,15 @@ def add_geometry(
         type=Path,
         metavar="FILE.toml",
         help="a table of geometries by kernel names or patterns",
+    )
+    to.add_argument(
+        "--like",
+        type=Path,
+        metavar="FILE",
+        help=(
+            "another file of the same network, for the geometry that this one does not "
+            f"state: {WITH_GEOMETRY}, or the .json configuration of a Keras model"
+        ),
     )
     meaning = "the input size of the layers, 32x32, or 32 for every axis"
     if grid is sizes_or_none:
@@ -228,11 +244,13 @@ def options_of(args: argparse.Namespace) -> Options:
         keys=args.key,
         geometry={name: value for name, value in given.items() if value is not None},
         table={} if args.table is None else read_table(args.table),
+        like=args.like,
         layout=args.layout,
         sizes=args.sizes,
         fold=getattr(args, "fold", False),
         skip_pointwise=getattr(args, "skip_pointwise", False),
         rtol=args.rtol,
+        quick=getattr(args, "quick", False),
         budget=getattr(args, "budget", None),
     )
 

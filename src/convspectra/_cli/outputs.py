@@ -113,7 +113,9 @@ def save_figures(found: FileReport, folder: Path, suffix: str) -> list[str]:
     plot.draw_order(shown, figure)
     save(figure, folder / f"spectra.{suffix}")
     images = [
-        x for x in with_values if len(x.shape) == 4 and min(x.norm.grid or (0,)) > 1
+        x
+        for x in with_values
+        if len(x.shape) == 4 and min(x.norm.grid or (0,)) > 1 and not x.unknown
     ]
     if not images:
         return [f"spectra.{suffix}"]

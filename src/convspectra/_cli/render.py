@@ -1,22 +1,18 @@
-"""How the command shows things: rows of tables, JSON, errors, and progress."""
+"""How the command shows things: rows of tables, JSON and errors."""
 
 import json
 import math
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from .._base import require
 from .._layer.layer import Layer
 from .._norm.operator_norm import NormBounds
 from .._text import Lower, Upper, aligned, cells
-
-T = TypeVar("T")
-PATIENCE = 1.0  # seconds of work before a progress bar appears
 
 # What each table shows: the key of a row under each heading.
 _KERNEL = {"kernel": "name", "shape": "shape", "input": "input"}
@@ -67,21 +63,24 @@ CHECKPOINTS = {
 }
 
 
-def row_of(layer: Layer) -> dict[str, Any]:
+def row_of(layer: Layer, unknown: Sequence[str] = ()) -> dict[str, Any]:
     """What a row says of a layer besides its numbers."""
     grid = layer.geometry.grid
     return {
         "name": layer.name,
         "shape": list(layer.weight.shape),
         **asdict(layer.geometry),
+        **dict.fromkeys(unknown),
         "input": "every size" if grid is None else grid,
     }
 
 
-def bounds(norm: NormBounds, prefix: str = "") -> dict[str, Any]:
-    """Both bounds of a norm, for a row."""
+def bounds(
+    norm: NormBounds, prefix: str = "", *, attained: bool = True
+) -> dict[str, Any]:
+    """Both bounds of a norm, for a row; without a lower one if none is attained."""
     return {
-        f"{prefix}lower": Lower(norm.lower),
+        f"{prefix}lower": Lower(norm.lower) if attained else None,
         f"{prefix}upper": Upper(norm.upper),
         f"{prefix}method": norm.method,
     }
@@ -92,26 +91,26 @@ def listed(skipped: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "reason": reason} for name, reason in skipped.items()]
 
 
-def table(
-    columns: Mapping[str, str],
-    rows: Sequence[Mapping[str, Any]],
-    arrange: Callable[[list[list[str]]], list[list[str]]] = list,
-) -> None:
-    """Write rows to stdout: the keys that `columns` has, under its headings.
+def table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows to stdout: the keys that `columns` has, under its headings."""
+    known = [
+        {k: "unknown" if v is None and k.endswith("lower") else v for k, v in x.items()}
+        for x in rows
+    ]
+    show(list(columns), cells(columns, known))
 
-    By rich on a terminal that is wide enough, as plain text else. `arrange` may put
-    lines between those of the rows.
-    """
-    lines = arrange(cells(columns, rows))
+
+def show(headings: list[str], lines: list[list[str]]) -> None:
+    """Write a table to stdout: by rich on a terminal that is wide enough."""
     rich = _rich("rich.table") if sys.stdout.isatty() else None
     if rich is not None:
         console = require("rich.console", extra="cli").Console()
-        shown = _rich_table(rich, list(columns), lines)
+        shown = _rich_table(rich, headings, lines)
         endless = console.options.update(max_width=10**6)
         if console.measure(shown, options=endless).maximum <= console.width:
             console.print(shown)
             return
-    sys.stdout.write(aligned(list(columns), lines) + "\n")
+    sys.stdout.write(aligned(headings, lines) + "\n")
 
 
 def _rich_table(rich: Any, header: list[str], lines: list[list[str]]) -> Any:
@@ -160,36 +159,6 @@ def naming(name: str, path: Path | None = None) -> Iterator[None]:
         raise ValueError(f"{before}{error}") from error
     except OSError as error:
         raise ValueError(f"{before}{error.strerror or error}.") from error
-
-
-def progress(items: Sequence[T], label: str) -> Iterator[T]:
-    """Yield the items; on a terminal, with a bar once the work has taken a second."""
-    with counted(len(items), label) as advance:
-        for item in items:
-            yield item
-            advance()
-
-
-@contextmanager
-def counted(total: int, label: str) -> Iterator[Callable[[], None]]:
-    """Yield what counts one more of `total`; on a terminal, with a bar as above."""
-    rich = _rich("rich.progress") if sys.stderr.isatty() else None
-    if rich is None:
-        yield lambda: None
-        return
-    console = require("rich.console", extra="cli").Console(stderr=True)
-    columns = (*rich.Progress.get_default_columns(), rich.SpinnerColumn())
-    bar = rich.Progress(*columns, console=console, transient=True)
-    task = bar.add_task(label, total=total)
-    timer = threading.Timer(PATIENCE, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield lambda: bar.advance(task)
-    finally:
-        timer.cancel()
-        timer.join()
-        bar.stop()
 
 
 def _rich(module: str) -> Any:

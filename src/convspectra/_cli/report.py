@@ -15,7 +15,7 @@ from typing import Any
 
 from .._report.from_file import document_of, document_on, report_on
 from .._report.many import Outcome, each_checkpoint, natural_key, shard, trajectories
-from .._report.spectra import COLUMNS, summary_lines
+from .._report.spectra import summary_lines
 from .._text import Upper, tree
 from .options import options_of
 from .outputs import (
@@ -28,8 +28,10 @@ from .outputs import (
     save_figures,
     write_page,
 )
-from .render import CHECKPOINTS, as_json, counted, progress, say, table
+from .progress import name_of, progress, work_of
+from .render import CHECKPOINTS, as_json, say, show, table
 
+INTERRUPTED = 130  # the exit code of a command that was interrupted, as shells have it
 FOLDER = Path("convspectra-report")
 EMBEDDED = "cifar10_resnet.onnx"
 
@@ -56,14 +58,17 @@ def _one(args: argparse.Namespace, path: Path) -> int:
     folder = _folder(args)
     if folder is not None:
         check_folder(folder)
-    found = report_on(path, options, partial(progress, label="report"))
+    with progress("report", f"reading {path.name}") as shown:
+        watch = partial(shown.of, name=name_of, cost=work_of)
+        found = report_on(path, options, watch)
     document = document_of(found.report, path.name, found.notes)
     if args.json:
         as_json(document)
     elif args.csv:
         as_csv(found.report.rows())
     else:
-        table(COLUMNS, found.report.rows(), tree)
+        headings, lines = found.report.table()
+        show(headings, tree(lines))
         for sentence in summary_lines(found.report):
             say(sentence)
     for sentence in found.notes:
@@ -73,7 +78,7 @@ def _one(args: argparse.Namespace, path: Path) -> int:
         written = write_page(document, folder)
         written += save_figures(found, folder, args.figures)
         say(f"in {folder}: {', '.join(written)}.")
-    return 0
+    return INTERRUPTED if found.interrupted else 0
 
 
 def _folder(args: argparse.Namespace) -> Path | None:
@@ -90,17 +95,20 @@ def _several(args: argparse.Namespace, folder: Path) -> int:
         paths = shard(paths, *args.shard)
     check_folder(folder)
     options = options_of(args)
-    with counted(len(paths), "report") as advance:
+    with progress("report") as shown:
         outcomes = each_checkpoint(
             paths,
             partial(document_on, options=options),
             folder / "results",
             # What results depend on besides the files.
-            key={"options": asdict(options), "version": version("convspectra")},
+            key={
+                "options": asdict(options) | {"like": _stamp(options.like)},
+                "version": version("convspectra"),
+            },
             jobs=args.jobs,
             backend=args.backend,
             scheduler=args.scheduler,
-            advance=advance,
+            advance=shown.count(len(paths)),
         )
     rows = [_row(outcome) for outcome in outcomes]
     _show(args, rows, outcomes)
@@ -113,6 +121,14 @@ def _several(args: argparse.Namespace, folder: Path) -> int:
     if failed:
         say(f"{failed} of {len(outcomes)} could not be read.")
     return 2 if outcomes and failed == len(outcomes) else 0
+
+
+def _stamp(path: Path | None) -> list[Any] | None:
+    """What tells whether a file is the one that it was."""
+    if path is None:
+        return None
+    found = path.stat()
+    return [str(path.absolute()), found.st_size, found.st_mtime_ns]
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:

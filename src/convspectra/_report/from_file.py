@@ -10,12 +10,12 @@ import numpy as np
 
 from .._checkpoint.select import Options, StoredLayer, select
 from .._layer.layer import Layer
-from .spectra import LayerSpectrum, Report, layer_spectrum
+from .affordable import Excess, excesses
+from .layer_spectrum import LayerSpectrum, layer_spectrum
+from .spectra import Report
 
-ASSUMED = (
-    "Neither the file nor the options state a boundary, so the layers are assumed to\n"
-    "be circular. With zero padding a norm can be larger."
-)
+NORM_SECONDS = 20.0  # that a norm may take, unless the user states a budget
+INTERRUPTED = "was not reached before the interrupt"
 POINTS = 512  # of a curve that are kept, first and last among them
 SIDE = 128  # of a kept map over frequencies; of larger ones blocks keep their largest
 DIGITS = 5  # of the values that are drawn
@@ -30,22 +30,35 @@ class FileReport:
     report: Report
     notes: list[str]
     load: Callable[[str], Layer]  # a layer by name, its weight read again
+    interrupted: bool = False  # before all layers were analysed
 
 
 def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
     """Report on every kernel of a file.
 
     A kernel that cannot be analysed is skipped with the reason; that none can is an
-    error. `watch` is shown the layers, and passes them on one by one.
+    error. `watch` is shown the layers, and passes them on one by one. An interrupt
+    ends the work, and what is done by then is reported.
     """
     selected = select(path, options)
     layers, skipped = selected.layers, selected.skipped
     found: list[LayerSpectrum] = []
-    for layer in watch(layers):
-        try:
-            found.append(layer_spectrum(layer.load(), options.rtol, options.budget))
-        except (ValueError, TypeError) as error:
-            skipped[layer.name] = f"{error}".rstrip(".")
+    beyond = {} if options.quick else excesses(layers, options.budget)
+    interrupted = False
+    try:
+        for layer in watch(layers):
+            try:
+                left_out = beyond.get(layer.name, Excess())
+                found.append(_analysed(layer, left_out, options))
+            except (ValueError, TypeError) as error:
+                skipped[layer.name] = f"{error}".rstrip(".")
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        interrupted = True
+        done = {one.name for one in found} | skipped.keys()
+        rest = [layer.name for layer in layers if layer.name not in done]
+        skipped |= dict.fromkeys(rest, INTERRUPTED)
     if not found:
         name = layers[0].name
         raise ValueError(
@@ -56,14 +69,21 @@ def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
     by_name = {layer.name: layer for layer in layers}
     return FileReport(
         report=report,
-        notes=[*report.notes(), *assumptions(layers)],
+        notes=[*report.notes(), *selected.network.advice],
         load=lambda name: by_name[name].load(),
+        interrupted=interrupted,
     )
 
 
-def assumptions(layers: Iterable[StoredLayer]) -> list[str]:
-    """What was taken for granted of the layers, in sentences."""
-    return [ASSUMED] if any(layer.assumed_circular for layer in layers) else []
+def _analysed(layer: StoredLayer, left_out: Excess, options: Options) -> LayerSpectrum:
+    return layer_spectrum(
+        layer.load(),
+        options.rtol,
+        layer.unknown,
+        budget=options.budget or NORM_SECONDS,
+        quick=options.quick or bool(left_out.size),
+        left_out=left_out.values,
+    )
 
 
 def document_on(path: Path, options: Options) -> dict[str, Any]:

@@ -1,29 +1,24 @@
 """The spectra of the layers of a network: the data, and a plain table of them."""
 
 import math
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-import numpy as np
-
-from .._arrays.array import Array, to_numpy
 from .._base import require
-from .._layer.geometry import Geometry
 from .._layer.layer import Layer
-from .._layer.stencil import stencil_of
-from .._norm.operator_norm import NormBounds, operator_norm
-from .._spectrum import singular_values, summarize
 from .._text import Lower, Upper, aligned, cell, cells, tree
-from ..baselines import reshaped_norm
+from .layer_spectrum import LayerSpectrum as LayerSpectrum
+from .layer_spectrum import layer_spectrum
 
 COLUMNS = {
     "layer": "name",
     "kernel": "shape",
     "input": "grid",
     "stride": "stride",
+    "dilation": "dilation",
+    "groups": "groups",
     "norm from": "norm_lower",
     "to": "norm_upper",
     "reshaped": "reshaped",
@@ -35,6 +30,7 @@ COLUMNS = {
     "values of": "values_of",
     "seconds": "seconds",
 }
+RARE = ("dilation", "groups")  # columns that are shown where one is not 1
 STAND_IN = (
     "Values of a torus are those of the layer's circular surrogate. They approximate\n"
     "the layer's values and do not bound them."
@@ -44,104 +40,17 @@ EVERY_SIZE = (
     "Without an input size, the upper bound holds for every size (with a circular\n"
     "boundary, for every size that the stride divides), and there are no values."
 )
+ASSUMED = (
+    "Values of an assumption are those of a layer with stride 1 in one group and with\n"
+    "a circular boundary, as far as nobody states otherwise."
+)
+DEPTHWISE = (
+    "have one input channel per group: each is\n"
+    "depthwise, or reads an input of one channel. The upper bounds hold for both. If\n"
+    "they are depthwise, their norms are at most:"
+)
 LARGEST = 3  # layers of largest norm that a summary names
 NAMED = 6  # skipped layers that are named per reason
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LayerSpectrum:
-    """The singular values of one layer and its norm; see `spectra`.
-
-    Attributes
-    ----------
-    name : str
-    shape : tuple of int
-        The shape of the weight.
-    geometry : Geometry
-    values : numpy.ndarray, shape (*frequencies, groups, count), or None
-        As returned by `singular_values`, of the layer itself if `exact`, otherwise of
-        `geometry.torus()`. None if there is no grid.
-    exact : bool
-        Whether `values` are the layer's own, because it is block diagonal in the
-        Fourier basis. Otherwise they are those of its circular surrogate, an
-        approximation.
-    norm : NormBounds
-        Bounds on the layer's norm; without a grid, for every input size.
-    reshaped : float
-        The norm of the kernel reshaped to a matrix, often mistaken for the layer's.
-    seconds : float
-        The time taken to compute all this.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    geometry: Geometry
-    values: np.ndarray | None
-    exact: bool
-    norm: NormBounds
-    reshaped: float
-    seconds: float
-
-    def sorted_values(self) -> np.ndarray:
-        """Return all values in descending order; an empty array if there is no grid."""
-        if self.values is None:
-            return np.empty(0)
-        return np.sort(self.values, axis=None)[::-1]
-
-    def row(self) -> dict[str, Any]:
-        """Return plain numbers for JSON; unknown and infinite ones are None."""
-        return {
-            "name": self.name,
-            "shape": list(self.shape),
-            **asdict(self.geometry),
-            "values_of": self._values_of(),
-            **_statistics(self.values),
-            "norm_lower": Lower(self.norm.lower),
-            "norm_upper": Upper(self.norm.upper),
-            "norm_method": self.norm.method,
-            "reshaped": self.reshaped,
-            "seconds": self.seconds,
-        }
-
-    def _values_of(self) -> str | None:
-        if self.values is None:
-            return None
-        return "layer" if self.exact else "torus"
-
-
-def _statistics(values: np.ndarray | None) -> dict[str, Any]:
-    if values is None:
-        return dict.fromkeys(STATISTICS)
-    summary = summarize(values)
-    quartiles = np.quantile(values.astype(np.float64), [0.75, 0.5, 0.25])
-    condition = float(summary.condition)
-    numbers = (
-        summary.count,
-        float(summary.largest),
-        *map(float, quartiles),
-        float(summary.smallest),
-        int(summary.rank),
-        float(summary.stable_rank),
-        float(summary.effective_rank),
-        condition if math.isfinite(condition) else None,
-        float(np.mean(values > 1)),
-    )
-    return dict(zip(STATISTICS, numbers))
-
-
-STATISTICS = (
-    "count",
-    "largest",
-    "upper_quartile",
-    "median",
-    "lower_quartile",
-    "smallest",
-    "rank",
-    "stable_rank",
-    "effective_rank",
-    "condition",
-    "above_one",
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,7 +81,7 @@ class Report:
 
         The product lies between 10**log10_product_lower and 10**log10_product_upper. It
         bounds the norm of a plain chain of these layers. A logarithm is None if the
-        corresponding bound of some layer is zero.
+        corresponding bound of some layer is zero or unknown.
         """
         lower = _log10_product([float(layer.norm.lower) for layer in self.layers])
         upper = _log10_product([float(layer.norm.upper) for layer in self.layers])
@@ -188,22 +97,35 @@ class Report:
     def notes(self) -> list[str]:
         """Return sentences that explain how to read the numbers."""
         found = []
-        if any(x.values is not None and not x.exact for x in self.layers):
+        if any(
+            x.values is not None and not (x.exact or x.unknown) for x in self.layers
+        ):
             found.append(NOTE)
-        if any(x.values is None for x in self.layers):
+        if any(x.values is not None and x.unknown for x in self.layers):
+            found.append(ASSUMED)
+        if any(x.norm.grid is None for x in self.layers):
             found.append(EVERY_SIZE)
-        return found
+        return [*found, *_unknown(self.layers), *_left_out(self.layers)]
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return the headings and the cells of the table."""
+        rows = self.rows()
+        ones = {key: all(_is_one(row[key]) for row in rows) for key in RARE}
+        columns = {k: v for k, v in COLUMNS.items() if not ones.get(v, False)}
+        return list(columns), cells(columns, [_with_unknown(row) for row in rows])
 
     def __str__(self) -> str:
-        table = aligned(list(COLUMNS), tree(cells(COLUMNS, self.rows())))
+        headings, lines = self.table()
+        table = aligned(headings, tree(lines))
         return "\n\n".join([table, *summary_lines(self), *self.notes()])
 
     def _repr_html_(self) -> str:
         """The table, for notebooks."""
-        head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
+        headings, lines = self.table()
+        head = "".join(f"<th>{escape(name)}</th>" for name in headings)
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>"
-            for line in cells(COLUMNS, self.rows())
+            for line in lines
         )
         notes = "".join(
             f"<p>{escape(text)}</p>" for text in [*summary_lines(self), *self.notes()]
@@ -211,6 +133,46 @@ class Report:
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
         )
+
+
+def _is_one(value: Any) -> bool:
+    return value is not None and set(
+        value if isinstance(value, tuple) else [value]
+    ) == {1}
+
+
+def _with_unknown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row for people, who read "unknown" where JSON has null."""
+    fields = {*row["unknown"], "norm_lower"}
+    return {k: "unknown" if v is None and k in fields else v for k, v in row.items()}
+
+
+def _unknown(layers: Iterable[LayerSpectrum]) -> list[str]:
+    """What is not known of the layers, and what their bounds hold for, in sentences."""
+    partly = [layer for layer in layers if layer.unknown]
+    fields = dict.fromkeys(field for layer in partly for field in layer.unknown)
+    found = []
+    if partly:
+        found.append(
+            f"Unknown of {len(partly)} of the layers: {', '.join(fields)}.\n"
+            "Their bounds hold for whatever these are, if the boundary is circular or\n"
+            "of zeros; where no lower bound does, it is unknown. State what you know\n"
+            "by --grid, --stride, --groups and --boundary, by --geometry or --like."
+        )
+    open_ = {x.name: x.upper_if_depthwise for x in partly if x.upper_if_depthwise}
+    if open_:
+        some = [f"{cell(k)} {cell(Upper(v))}" for k, v in list(open_.items())[:NAMED]]
+        more = len(open_) - len(some)
+        listed = ", ".join([*some, *([f"and {more} more"] if more else [])])
+        found.append(f"{len(open_)} kernels {DEPTHWISE} {listed}.")
+    return found
+
+
+def _left_out(layers: Iterable[LayerSpectrum]) -> list[str]:
+    """What was beyond the budget, in sentences."""
+    why = {layer.name: layer.left_out for layer in layers if layer.left_out}
+    lines = reasons(why, "Left out")
+    return [*lines, "--budget SECONDS allows more."] if lines else []
 
 
 def summary_lines(report: Report) -> list[str]:
@@ -226,13 +188,15 @@ def summary_lines(report: Report) -> list[str]:
         "0" if log is None else f"10^{cell(log)}"
         for log in (found["log10_product_lower"], found["log10_product_upper"])
     )
+    if not all(layer.has_lower for layer in report.layers):
+        lower = "unknown"
     return [
         f"Largest norms: {largest}. Product of all norms: {lower} to {upper}.",
         *reasons(report.skipped),
     ]
 
 
-def reasons(skipped: Mapping[str, str]) -> list[str]:
+def reasons(skipped: Mapping[str, str], verb: str = "Skipped") -> list[str]:
     """What was skipped, a sentence per reason, which names some."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in skipped.items():
@@ -241,8 +205,7 @@ def reasons(skipped: Mapping[str, str]) -> list[str]:
         if len(alike) > NAMED:
             alike[NAMED:] = [f"and {len(alike) - NAMED} more"]
     return [
-        f"Skipped ({reason}): {', '.join(alike)}."
-        for reason, alike in by_reason.items()
+        f"{verb} ({reason}): {', '.join(alike)}." for reason, alike in by_reason.items()
     ]
 
 
@@ -268,45 +231,15 @@ def spectra(
 
     Examples
     --------
-    >>> blur = Layer("blur", np.array([[[0.25, 0.5, 0.25]]]), Geometry(grid=5))
+    >>> import numpy as np, convspectra as cs
+    >>> kernel = np.array([[[0.25, 0.5, 0.25]]])
+    >>> blur = cs.Layer("blur", kernel, cs.Geometry(grid=5))
     >>> (found,) = spectra([blur]).layers
     >>> found.sorted_values().round(3)
     array([1.   , 0.655, 0.655, 0.095, 0.095])
     """
-    found = tuple(layer_spectrum(layer, rtol, budget) for layer in layers)
+    found = tuple(layer_spectrum(layer, rtol, budget=budget) for layer in layers)
     return Report(found, dict(getattr(layers, "skipped", {})))
-
-
-def layer_spectrum(
-    layer: Layer, rtol: float, budget: float | None = None
-) -> LayerSpectrum:
-    """The values and the norm of one layer."""
-    start = time.perf_counter()
-    weight, geometry = layer.weight, layer.geometry
-    stencil = stencil_of(weight, geometry)
-    norm = operator_norm(weight, geometry, rtol, budget=budget)
-    lower, upper = (float(to_numpy(x)) for x in (norm.lower, norm.upper))
-    values = None
-    if geometry.grid is not None:
-        torus = geometry if stencil.is_torus else geometry.torus(stencil.kernel)
-        values = to_numpy(singular_values(weight, torus))
-    return LayerSpectrum(
-        name=layer.name,
-        shape=tuple(weight.shape),
-        geometry=geometry,
-        values=values,
-        exact=stencil.is_torus,
-        norm=NormBounds(lower, upper, norm.method, norm.grid),
-        reshaped=_reshaped(weight, geometry, values),
-        seconds=time.perf_counter() - start,
-    )
-
-
-def _reshaped(weight: Array, geometry: Geometry, values: np.ndarray | None) -> float:
-    """The norm of the kernel as one matrix: with one tap it is the layer's own."""
-    if values is not None and math.prod(weight.shape[2:]) == 1:
-        return float(values.max())
-    return float(reshaped_norm(weight, geometry).value)
 
 
 def _log10_product(norms: list[float]) -> float | None:

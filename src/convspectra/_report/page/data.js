@@ -36,7 +36,9 @@ function end(value, upward) {
   return Number(`${cut + upward}e${power - 3}`).toPrecision(4);
 }
 
-const interval = (lower, upper) => `${end(lower, false)} – ${end(upper, true)}`;
+const known = (value, show) => (value === null ? "unknown" : show(value));
+const interval = (lower, upper) =>
+  `${known(lower, (value) => end(value, false))} – ${end(upper, true)}`;
 const times = (sizes) => sizes.join("×");
 const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
 const percent = (share) => (share === null ? "–" : `${(100 * share).toFixed(1)} %`);

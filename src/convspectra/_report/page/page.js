@@ -9,7 +9,7 @@ const COLUMNS = [
   ["Layer", (l) => l.name, (l) => l.name],
   ["Kernel", (l) => product(l.shape), (l) => times(l.shape)],
   ["Input", (l) => l.grid && product(l.grid), (l) => (l.grid ? times(l.grid) : "any")],
-  ["Stride", (l) => product(l.stride), (l) => times(l.stride)],
+  ["Stride", (l) => l.stride && product(l.stride), (l) => known(l.stride, times)],
   ["Norm", (l) => l.norm_upper, (l) => interval(l.norm_lower, l.norm_upper)],
   ["Reshaped", (l) => l.reshaped],
   ["Smallest", (l) => l.smallest],
@@ -89,14 +89,15 @@ function onKey(event) {
 }
 
 /** Everything that is known of a layer and has no other place in its panel. */
-function facts({ name, curve: _, heat, norm_lower, norm_upper, ...others }) {
+function facts({ name, curve: _, heat, norm_lower, norm_upper, unknown, ...others }) {
   const text = (value) => {
     if (typeof value === "number") return number(value);
     if (typeof value === "boolean") return value ? "yes" : "no";
     if (!Array.isArray(value)) return value ?? "–";
     return value.map((each) => [each].flat().join("+")).join(" × "); // padding: pairs
   };
-  const all = { norm: interval(norm_lower, norm_upper), ...others };
+  const open = Object.fromEntries((unknown ?? []).map((key) => [key, "unknown"]));
+  const all = { norm: interval(norm_lower, norm_upper), ...others, ...open };
   return Object.entries(all).map(([key, value]) => element("div", {},
     element("dt", {}, key.replaceAll("_", " ")), element("dd", {}, text(value))));
 }
@@ -119,7 +120,7 @@ function showLayer() {
     drawSpectrum(layer);
   }
   if (heat) {
-    const folded = product(stride);
+    const folded = product(stride ?? []);
     const side = transposed ? "output" : "input";
     const sizes = [heat.top.length, heat.top[0].length].filter((size) => size > 1);
     $("folded").textContent = [
@@ -186,7 +187,10 @@ function fillSummary({ log10_product_lower: low, log10_product_upper: high, larg
   $("product").hidden = high === null || !layers.length;
   $("low").textContent = power(low, Math.floor);
   $("high").textContent = power(high, Math.ceil);
-  if (low === null) $("from").textContent = "0";
+  if (low === null) {
+    const open = layers.some(({ norm_lower: lower }) => lower === null);
+    $("from").textContent = open ? "unknown" : "0";
+  }
   for (const name of largest.filter((each) => indexOf(each) >= 0)) {
     const button = element("button", { type: "button", title: name }, name);
     button.addEventListener("click", () => choose(indexOf(name)));
@@ -197,6 +201,9 @@ function fillSummary({ log10_product_lower: low, log10_product_upper: high, larg
 function fillCurves() {
   const most = curves.reduce((a, i) => Math.max(a, layers[i].curve.rank.length), 0);
   const torus = curves.filter((i) => layers[i].values_of === "torus").length;
+  const assumed = curves.filter((i) => layers[i].values_of === "assumption").length;
+  $("assumed").parentElement.hidden = !assumed;
+  $("assumed").textContent = `${assumed} of ${plural(curves.length, "layer")}`;
   $("most").textContent = number(most);
   $("torus").parentElement.hidden = !torus;
   $("torus").textContent = `${torus} of ${plural(curves.length, "layer")}`;

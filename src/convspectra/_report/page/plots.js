@@ -135,7 +135,7 @@ function centered(count) {
 
 function drawHeat({ heat: { top }, stride, transposed }) {
   // The frequencies are those of the coarser side: all that fold onto one stand there.
-  const side = product(stride) === 1 ? "" : transposed ? "input " : "output ";
+  const side = product(stride ?? []) === 1 ? "" : transposed ? "input " : "output ";
   const unit = `cycles per ${side}site`;
   const across = centered(top[0].length);
   const down = centered(top.length);

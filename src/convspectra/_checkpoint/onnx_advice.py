@@ -1,0 +1,45 @@
+"""What should a user add to an ONNX file, so that the sizes in it are known?"""
+
+from typing import Any
+
+EXAMPLE = 224  # for a size that is open
+LONGEST = 40  # characters of a name that are shown
+
+
+def free_sizes(graph: Any, channels: int) -> str:
+    """Say which sizes of the network's input are open, and how to state them.
+
+    `channels` is the number that the first layer reads, for an example.
+    """
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in weights]
+    if not inputs or not inputs[0].type.HasField("tensor_type"):
+        return ""
+    tensor, name = inputs[0].type.tensor_type, inputs[0].name[:LONGEST]
+    if not tensor.HasField("shape"):
+        return (
+            f"The graph does not say how many axes its input {name!a} has: pass "
+            f"--input, for example --input 1x{channels}x{EXAMPLE}x{EXAMPLE}."
+        )
+    dims = list(tensor.shape.dim)[:10]
+    names = [_name(dim, axis) for axis, dim in enumerate(dims)]
+    free = [n for n, dim in zip(names, dims) if dim.dim_value < 1]
+    if not free:
+        return ""
+    likely = [1, channels, *[EXAMPLE] * len(dims)]
+    example = [d.dim_value if d.dim_value > 0 else n for d, n in zip(dims, likely)]
+    return (
+        f"Sizes are unknown, because the graph's input {name!a} is "
+        f"{' x '.join(names)} with {', '.join(free)} free: pass --input, for example "
+        f"--input {'x'.join(map(str, example))}."
+    )
+
+
+def _name(dim: Any, axis: int) -> str:
+    """What a size is called; those without a name by their places in NCHW."""
+    if dim.dim_value > 0:
+        return str(dim.dim_value)
+    given = dim.dim_param[:LONGEST]
+    if given and given.isprintable():
+        return given
+    return "NC"[axis] if axis < 2 else f"size {axis}"

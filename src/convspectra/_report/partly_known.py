@@ -1,0 +1,126 @@
+"""Between which bounds is the norm of a layer whose geometry is only partly known?
+
+Nothing is assumed of what is not known: a bound holds for every geometry that is still
+possible, or there is none.
+"""
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+
+from .._arrays.array import to_numpy
+from .._layer.geometry import Geometry, per_axis
+from .._layer.layer import Layer
+from .._norm.operator_norm import NormBounds, operator_norm
+
+WIDEST = 64  # padding and dilation up to which a layer is looked at as it is
+NO_LOWER = 0.0  # a lower bound that always holds, and says nothing
+
+
+def norm_of(
+    layer: Layer, unknown: Collection[str], rtol: float, budget: float | None = None
+) -> NormBounds:
+    """Bound the norm of a layer for every value of the fields that are unknown.
+
+    `unknown` are fields of the layer's geometry, whose values there mean nothing. The
+    boundary is one of zeros or a torus even where it is unknown. Where no lower bound
+    is known, it is `NO_LOWER`.
+    """
+    geometry = _covering(layer, unknown) if unknown else layer.geometry
+    norm = operator_norm(layer.weight, geometry, rtol, budget=budget)
+    lower, upper = (float(to_numpy(x)) for x in (norm.lower, norm.upper))
+    if unknown:
+        lower = _lower(layer, unknown, rtol)
+    return NormBounds(lower, upper, norm.method, norm.grid)
+
+
+def upper_if_depthwise(
+    layer: Layer, unknown: Collection[str], rtol: float
+) -> float | None:
+    """The upper bound of a layer that has as many groups as channels.
+
+    None unless the groups are unknown and there is one input channel in each: then the
+    layer is depthwise, or has an input of one channel, or something between.
+    """
+    channels, inputs = layer.weight.shape[:2]
+    if "groups" not in unknown or inputs > 1 or channels == 1:
+        return None
+    geometry = replace(_covering(layer, unknown), groups=channels)
+    return float(to_numpy(operator_norm(layer.weight, geometry, rtol).upper))
+
+
+def _covering(layer: Layer, unknown: Collection[str]) -> Geometry:
+    """A geometry whose norm is at least that of each which is still possible.
+
+    Groups are blocks of the layer in one group. A stride leaves out rows of stride 1,
+    other grids and zero padding leave out rows and columns of a large enough torus, and
+    a dilation has the same symbol at other frequencies: none exceeds the supremum.
+    """
+    geometry = layer.geometry
+    if "grid" in unknown and geometry.boundary == "circular":
+        unknown = (*unknown, "stride")  # which need not divide the grid
+    widest = max(per_axis(geometry.dilation, 1))
+    if "grid" in unknown and widest > WIDEST:
+        unknown = (*unknown, "dilation")  # whose symbol would be searched for hours
+    if set(unknown) <= {"grid", "groups", "transposed"}:
+        return replace(geometry, grid=None) if "grid" in unknown else geometry
+    plain = replace(geometry, grid=None, stride=1, output_padding=0)
+    if "dilation" in unknown:
+        plain = replace(plain, dilation=1)
+    return replace(plain, boundary="zeros") if "boundary" in unknown else plain
+
+
+def _lower(layer: Layer, unknown: Collection[str], rtol: float) -> float:
+    """An attained lower bound of every geometry that is still possible.
+
+    More groups, as blocks, have smaller norms: the least is that of as many groups as
+    rows.
+    """
+    weight, geometry = layer.weight, layer.geometry
+    kernel = tuple(weight.shape[2:])
+    grid = geometry.grid
+    if math.prod(kernel) == 1:
+        # Whichever site is read, it is multiplied by the one matrix.
+        grid = (1,) * len(kernel)
+        geometry = Geometry(grid, groups=geometry.groups, padding="valid")
+    elif not set(unknown) <= {"grid", "groups", "transposed"}:
+        return NO_LOWER
+    elif "grid" in unknown:
+        grid = _smallest_grid(geometry, kernel)
+    if grid is None:
+        return NO_LOWER
+    geometry = replace(geometry, grid=grid)
+    if "groups" in unknown:
+        geometry = replace(geometry, groups=weight.shape[0])
+    return float(to_numpy(operator_norm(weight, geometry, rtol).lower))
+
+
+def _smallest_grid(
+    geometry: Geometry, kernel: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """The smallest grid with an output, if each grid has the layer there as a block.
+
+    With zeros beyond the border, and as many of them on every grid, an input on a small
+    grid is one on a larger grid, and all of its outputs are among those there.
+    """
+    axes = len(kernel)
+    stride, dilation = (
+        per_axis(sizes, axes) for sizes in (geometry.stride, geometry.dilation)
+    )
+    if geometry.boundary != "zeros":
+        return None
+    if not isinstance(geometry.padding, tuple):  # "same"
+        return (1,) * axes if max(stride) == 1 else None
+    extra = per_axis(geometry.output_padding, axes)
+    found = []
+    for a, (before, after) in enumerate(geometry.padding):
+        reach = dilation[a] * (kernel[a] - 1) + 1
+        if max(before, after) >= min(reach, WIDEST):
+            return None  # too many zeros to apply the layer to, for no better bound
+        missing = reach - before - after
+        if geometry.transposed:  # (n - 1) * stride + missing + extra >= 1 outputs
+            least = 1 - (missing + extra[a] - 1) // stride[a]
+        else:
+            least = missing
+        found.append(max(least, 1))
+    return tuple(found)

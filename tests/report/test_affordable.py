@@ -1,0 +1,56 @@
+"""What is beyond a budget is known before any work, and said."""
+
+import json
+
+import numpy as np
+import pytest
+from onnx_models import conv_model
+from oracles import norm_by_matrix
+
+from convspectra import Geometry
+from convspectra._checkpoint.select import Options, select
+from convspectra._cli.main import main
+from convspectra._report import affordable
+from convspectra._report.affordable import excesses
+
+BOMBS = {  # a grid, and the attributes of the convolution
+    "wide": ((16, 10**7), {"pads": [1] * 4}),
+    "pads": ((16, 16), {"pads": [10**6] * 4}),
+    "dilation": ((16, 16), {"dilations": [10**6] * 2, "pads": [10**6] * 4}),
+    "stride": ((2**15, 2**15), {"strides": [3, 3]}),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_by_geometry_is_a_row_with_its_reason(capsys, tmp_path, rng, name):
+    grid, attributes = BOMBS[name]
+    weight = rng.standard_normal((2, 2, 3, 3))
+    path = tmp_path / "bomb.onnx"
+    path.write_bytes(conv_model(weight, grid, **attributes).SerializeToString())
+    assert main(["report", str(path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    (row,) = json.loads(out)["layers"]
+    assert "input and output have" in row["left_out"]
+    assert (row["values_of"], row["grid"]) == (None, list(grid))
+    assert "--budget SECONDS allows more." in err
+    small = Geometry(12, padding=1, boundary="zeros")  # of which any is a larger one
+    if name == "wide":
+        norm = norm_by_matrix(weight, small)
+        assert row["norm_lower"] <= norm <= row["norm_upper"] <= 1.1 * norm
+
+
+def test_small_layers_come_first_and_a_budget_allows_more(tmp_path, rng, monkeypatch):
+    arrays = {"large": (8, 8, 3, 3), "a": (2, 2, 3, 3), "b": (2, 2, 3, 3)}
+    weights = {name: rng.standard_normal(shape) for name, shape in arrays.items()}
+    np.savez(tmp_path / "k.npz", **weights)
+    options = Options(geometry={"grid": 64})
+    layers = select(tmp_path / "k.npz", options).layers
+    monkeypatch.setattr(affordable, "product_rate", lambda: 1e8)
+    assert excesses(layers, 10**4) == {}
+    costs = sorted(affordable._cost(layer).seconds for layer in layers)
+    found = excesses(layers, 1.01 * (costs[0] + costs[1]))
+    assert found.keys() == {"large"}
+    assert "beyond the budget of" in found["large"].values
+    assert excesses(layers, 0.5 * costs[0]).keys() == weights.keys()
+    monkeypatch.setattr(affordable, "BYTES", 2**17)
+    assert "GiB" in excesses(layers, affordable.SECONDS)["large"].values

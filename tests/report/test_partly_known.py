@@ -1,0 +1,114 @@
+"""Bounds of layers that are partly unknown, judged by all that they may be."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from oracles import norm_by_matrix
+
+from convspectra import Geometry, Layer
+from convspectra._report.partly_known import NO_LOWER, norm_of, upper_if_depthwise
+
+SLACK = 1e-9
+
+
+def norms(weight, **fields):
+    """The norms of all layers with one of each field's values, by their matrices."""
+    found = []
+    for values in product(*fields.values()):
+        try:
+            geometry = Geometry(**dict(zip(fields, values)))
+            geometry.resolve_axes(weight.shape[2:])
+        except ValueError:  # no output on so small a grid
+            continue
+        found.append(norm_by_matrix(weight, geometry))
+    return found
+
+
+def test_without_any_geometry_the_upper_bound_holds_for_all(rng):
+    weight = rng.standard_normal((4, 2, 3))
+    unknown = ("grid", "stride", "dilation", "groups", "padding", "boundary")
+    norm = norm_of(Layer("k", weight, Geometry(None)), unknown, 1e-4)
+    everything = norms(
+        weight,
+        grid=(1, 4, 9),
+        stride=(1, 2),
+        dilation=(1, 2),
+        groups=(1, 2, 4),
+        boundary=("circular", "zeros"),
+    )
+    assert norm.lower == NO_LOWER
+    assert max(everything) <= norm.upper * (1 + SLACK)
+    assert max(everything) > 0.8 * norm.upper
+
+
+@pytest.mark.parametrize("groups_known", [False, True])
+def test_one_tap_has_a_lower_bound_whatever_the_rest_is(rng, groups_known):
+    weight = rng.standard_normal((4, 2, 1))
+    unknown = ("grid", "stride", "boundary") + (() if groups_known else ("groups",))
+    norm = norm_of(Layer("k", weight, Geometry(None, groups=1)), unknown, 1e-4)
+    everything = norms(
+        weight,
+        grid=(1, 5),
+        stride=(1, 2),
+        padding=(0, "same"),
+        groups=(1,) if groups_known else (1, 2, 4),
+        boundary=("circular", "zeros"),
+    )
+    assert norm.lower == pytest.approx(min(everything), rel=1e-3)
+    assert norm.lower <= min(everything) * (1 + SLACK)
+    assert max(everything) <= norm.upper * (1 + SLACK)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("padding", [0, 1, 3])
+@pytest.mark.parametrize("unknown", [("grid",), ("grid", "groups")])
+def test_without_a_size_the_lower_bound_is_that_of_the_smallest(
+    rng, unknown, padding, transposed
+):
+    weight = rng.standard_normal((4, 2, 4))
+    known = Geometry(
+        None, stride=2, padding=padding, boundary="zeros", transposed=transposed
+    )
+    norm = norm_of(Layer("k", weight, known), unknown, 1e-4)
+    everything = norms(
+        weight,
+        grid=range(1, 9),
+        stride=[2],
+        padding=[padding],
+        boundary=["zeros"],
+        groups=(1, 2, 4) if "groups" in unknown else [1],
+        transposed=[transposed],
+    )
+    assert 0 < norm.lower <= min(everything) * (1 + SLACK)
+    assert norm.lower == pytest.approx(min(everything), rel=1e-3)
+    assert max(everything) <= norm.upper * (1 + SLACK)
+
+
+def test_groups_alone_unknown_on_a_stated_grid(rng):
+    weight = rng.standard_normal((4, 2, 3))
+    geometry = Geometry(6, boundary="zeros")
+    norm = norm_of(Layer("k", weight, geometry), ("groups",), 1e-4)
+    everything = [
+        norm_by_matrix(weight, replace(geometry, groups=g)) for g in (1, 2, 4)
+    ]
+    assert norm.lower == pytest.approx(min(everything), rel=1e-3)
+    assert norm.lower <= min(everything) * (1 + SLACK)
+    assert max(everything) <= norm.upper * (1 + SLACK)
+
+
+def test_a_boundary_that_wraps_can_have_no_lower_bound():
+    layer = Layer("difference", np.array([[[1.0, -1.0]]]), Geometry(None))
+    assert norm_by_matrix(layer.weight, Geometry(1)) == 0
+    assert norm_of(layer, ("grid",), 1e-4).lower == NO_LOWER
+
+
+def test_a_kernel_of_one_input_channel_may_be_depthwise(rng):
+    weight = rng.standard_normal((8, 1, 3))
+    layer, unknown = Layer("k", weight, Geometry(None)), ("grid", "groups", "boundary")
+    upper = upper_if_depthwise(layer, unknown, 1e-4)
+    want = norm_by_matrix(weight, Geometry(64, groups=8))
+    assert want <= upper <= 1.01 * want
+    assert upper < norm_of(layer, unknown, 1e-4).upper
+    assert upper_if_depthwise(layer, ("grid",), 1e-4) is None
