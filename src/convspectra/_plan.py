@@ -21,6 +21,7 @@ from ._price import (
     of_matrix,
     product_rate,
     symbol_size,
+    this_machine,
 )
 from ._route import norm_route, route_cost, values_route
 from ._spectrum import singular_values
@@ -86,12 +87,12 @@ def plan(weight: Array, geometry: Geometry, *, budget: float | None = None) -> P
     if stencil.axes is not None:
         route = values_route(stencil, on_host=True)
     if route == "matrix":
-        values = of_matrix(stencil, products=20)
+        values = of_matrix(stencil, this_machine(), products=20)
     elif route in ("one matrix", "compiled"):
         values = _on_torus("values", torus, double=double)
     return Plan(
         values=values,
-        norm=route_cost(by, stencil, real=real),
+        norm=route_cost(by, stencil, this_machine(), real=real),
         clip=_on_torus("clip", torus, double=double),
     )
 

@@ -69,6 +69,23 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """How fast a machine is."""
+
+    product_rate: float  # operations per second of real matrix products, one core
+    cores: int
+
+    @property
+    def speed(self) -> float:
+        """Of all cores together: more than four are never busy."""
+        return self.product_rate * min(self.cores, 4)
+
+
+# Decides where no budget is stated, so that a layer takes the same route everywhere.
+NOMINAL = Machine(product_rate=3.5e10, cores=2)
+
+
+@dataclass(frozen=True, slots=True)
 class SymbolSize:
     """How large and how many the matrices of a torus are, before any is made.
 
@@ -142,7 +159,9 @@ def symbol_size(torus: Stencil, *, real: bool) -> SymbolSize:
     )
 
 
-def of_torus(torus: Stencil, *, real: bool, by_values: bool, is_screened: bool) -> Cost:
+def of_torus(
+    torus: Stencil, machine: Machine, *, real: bool, by_values: bool, is_screened: bool
+) -> Cost:
     """Of the norms of the matrices of a torus, of all or of those that a search makes.
 
     Their numbers are known to be real or not, and their singular values are computed or
@@ -166,7 +185,7 @@ def of_torus(torus: Stencil, *, real: bool, by_values: bool, is_screened: bool) 
     kernel = torus.groups * torus.out_channels * torus.in_channels * torus.taps
     held = min(48 * size.groups * count * side * other, WORKING_SET)
     memory = 80 * kernel + BASE_MEMORY + int(held)
-    return Cost(start + operations / speed(), memory)
+    return Cost(start + operations / machine.speed, memory)
 
 
 def _work(counted: tuple[float, float], side: int, other: int) -> float:
@@ -174,55 +193,55 @@ def _work(counted: tuple[float, float], side: int, other: int) -> float:
     return fixed + times * side * side * other
 
 
-def of_one_matrix(torus: Stencil) -> Cost:
+def of_one_matrix(torus: Stencil, machine: Machine) -> Cost:
     """Of the norm of a 1x1 kernel: one product, and several passes over its entries."""
-    return of_kernel_matrix(torus.out_channels, torus.in_channels * torus.taps)
+    return of_kernel_matrix(torus.out_channels, torus.in_channels * torus.taps, machine)
 
 
-def of_kernel_matrix(rows: int, columns: int) -> Cost:
+def of_kernel_matrix(rows: int, columns: int, machine: Machine) -> Cost:
     """Of the norm of a kernel as one matrix."""
     side, other = sorted((rows, columns))
     seconds = (
         APPLICATION_SECONDS
-        + 2 * side * side * other / product_rate()
+        + 2 * side * side * other / machine.product_rate
         + ENTRY_SECONDS * side * other
     )
     return Cost(seconds, 8 * (6 * side * other + 4 * side * side) + BASE_MEMORY)
 
 
-def of_matrix(stencil: Stencil, *, products: int) -> Cost:
+def of_matrix(stencil: Stencil, machine: Machine, *, products: int) -> Cost:
     """Of the layer's own matrix, with work worth so many Gram matrices."""
     side, other = sorted(matrix_shape(stencil))
     work = 2 * side * side * other * stencil.groups * products
     memory = 8 * stencil.groups * (2 * side * other + 3 * side * side)
-    return Cost(work / product_rate(), memory + BASE_MEMORY)
+    return Cost(work / machine.product_rate, memory + BASE_MEMORY)
 
 
-def of_band(gram: BandedGram) -> Cost:
+def of_band(gram: BandedGram, machine: Machine) -> Cost:
     """Of a factorization within the band of the Gram matrix, by all cores."""
     columns = sum(tiling(piece).count for piece in gram.pieces) * gram.stencil.groups
     numbers = max((working_set(gram, piece) for piece in gram.pieces), default=0)
-    seconds = gram.products / (BAND_SPEED * speed()) + columns * COLUMN_SECONDS
+    seconds = gram.products / (BAND_SPEED * machine.speed) + columns * COLUMN_SECONDS
     return Cost(seconds, 8 * numbers + BASE_MEMORY)
 
 
-def of_lanczos(stencil: Stencil, applications: int) -> Cost:
+def of_lanczos(stencil: Stencil, applications: int, machine: Machine) -> Cost:
     """Of the lower bound: so many applications of the layer and its adjoint."""
     image = stencil.groups * stencil.in_channels * math.prod(stencil.columns)
     products = stencil.out_channels * stencil.taps  # per number
     image = min(image, APPLICATION_LIMIT // products)
-    each = APPLICATION_SECONDS + 4 * image * products / speed()
+    each = APPLICATION_SECONDS + 4 * image * products / machine.speed
     return Cost(applications * each, 8 * 40 * image)
 
 
-def speed() -> float:
-    """Operations per second of all cores together: more than four are never busy."""
-    return product_rate() * min(cores(), 4)
+def this_machine() -> Machine:
+    """The one that this runs on, measured at the first call."""
+    return Machine(product_rate(), cores())
 
 
 @cached(maxsize=None)
 def product_rate() -> float:
-    """Operations per second in products of real matrices, double precision, one core.
+    """Operations per second of one core.
 
     By the processor's time, which other processes do not change.
     """

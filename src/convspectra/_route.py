@@ -36,7 +36,9 @@ from ._price import (
     APPLICATIONS,
     COMPRESSION,
     MATRIX_APPLICATIONS,
+    NOMINAL,
     Cost,
+    Machine,
     SymbolSize,
     of_band,
     of_kernel_matrix,
@@ -45,6 +47,7 @@ from ._price import (
     of_one_matrix,
     of_torus,
     symbol_size,
+    this_machine,
 )
 
 Method: TypeAlias = Literal[
@@ -72,8 +75,8 @@ ValuesAlgorithm: TypeAlias = Literal[
 # Products to factorize the matrices of a layer, up to which that takes less time than
 # to factorize within the band of the Gram matrix.
 MATRIX_LIMIT = 2**28
-# The budget, unless it is stated, in seconds by the predictions of `_price`: for a
-# banded factor that closes an interval, and for a norm in all.
+# The budget, unless it is stated, in seconds of the nominal machine: for a banded
+# factor that closes an interval, and for a norm in all.
 CLOSING_SECONDS, SECONDS = 5.0, 600.0
 # For training, which asks at every step, the matrix must be small where its Gram matrix
 # is factorized within the band.
@@ -135,12 +138,14 @@ def norm_route(
     less time than a banded factor may take, and of the torus that `project` has brought
     within a bound.
     """
-    seconds = CLOSING_SECONDS if budget is None else budget
-    for method, closing in _ways(stencil, rtol, seconds, is_quick=is_quick):
+    machine, closing_seconds, most = NOMINAL, CLOSING_SECONDS, SECONDS
+    if budget is not None:
+        machine, closing_seconds, most = this_machine(), budget, budget
+    closes = _can_close(stencil, machine, closing_seconds)
+    for method, closing in _ways(stencil, rtol, closes=closes, is_quick=is_quick):
         route = _along(method, stencil, real=real, on_host=on_host)
         route = replace(route, closing=closing)
-        cost = route_cost(route, stencil, real=real)
-        if cost.seconds <= (SECONDS if budget is None else budget):
+        if route_cost(route, stencil, machine, real=real).seconds <= most:
             return route
     return NormRoute("reshaped", "one matrix")
 
@@ -150,13 +155,12 @@ def method_of(stencil: Stencil) -> Method:
     return norm_route(stencil, real=True, on_host=True).method
 
 
-@cached(maxsize=256)
 def _ways(
-    stencil: Stencil, rtol: float, seconds: float, *, is_quick: bool
+    stencil: Stencil, rtol: float, *, closes: bool, is_quick: bool
 ) -> tuple[tuple[Method, Method | None], ...]:
     """What may certify the bound, and what closes the gap then: the closest first.
 
-    With so many seconds for a banded factor.
+    `closes` says whether there is time for a banded factor.
     """
     if stencil.axes is None:
         return (("supremum", None),)
@@ -170,15 +174,21 @@ def _ways(
     compresses = not is_quick and _compresses(stencil)
     if products <= MATRIX_LIMIT:
         found.append(("matrix", None))
-    elif products <= QUICK_LIMIT or not is_quick:
-        gram = affordable_band(stencil)
-        if gram is not None and of_band(gram).seconds <= seconds:
-            if compresses and PROMISING * compression_gap(stencil) <= rtol:
-                found.append(("compression", "banded"))
-            found.append(("banded", None))
+    elif closes and (products <= QUICK_LIMIT or not is_quick):
+        if compresses and PROMISING * compression_gap(stencil) <= rtol:
+            found.append(("compression", "banded"))
+        found.append(("banded", None))
     if compresses:
         found.append(("compression", None))
     return (*found, ("embedding", None))
+
+
+def _can_close(stencil: Stencil, machine: Machine, seconds: float) -> bool:
+    """Whether a factor within the band of the Gram matrix takes no longer than that."""
+    if stencil.axes is None or stencil.is_torus:
+        return False
+    gram = affordable_band(stencil)
+    return gram is not None and of_band(gram, machine).seconds <= seconds
 
 
 def _compresses(stencil: Stencil) -> bool:
@@ -224,32 +234,40 @@ def _along(method: Method, stencil: Stencil, *, real: bool, on_host: bool) -> No
 
 
 @cached(maxsize=256)
-def route_cost(route: NormRoute, stencil: Stencil, *, real: bool) -> Cost:
-    """What a route is predicted to cost, on an idle machine."""
+def route_cost(
+    route: NormRoute, stencil: Stencil, machine: Machine, *, real: bool
+) -> Cost:
+    """What a route is predicted to cost, on a machine that is idle."""
     if route.method == "matrix":
-        return of_matrix(stencil, products=1) + of_lanczos(stencil, MATRIX_APPLICATIONS)
+        lower = of_lanczos(stencil, MATRIX_APPLICATIONS, machine)
+        return of_matrix(stencil, machine, products=1) + lower
     if route.method == "banded":
         gram = banded_gram(stencil)
         assert gram is not None
-        return of_band(gram) + of_lanczos(stencil, APPLICATIONS)
+        return of_band(gram, machine) + of_lanczos(stencil, APPLICATIONS, machine)
     if route.method == "reshaped":
         return of_kernel_matrix(
-            stencil.out_channels, stencil.in_channels * stencil.taps
+            stencil.out_channels, stencil.in_channels * stencil.taps, machine
         )
     torus = embedding(stencil)[0]
     by_values = route.algorithm in ("small matrices", "search by values")
     if route.algorithm == "one matrix":
-        cost = of_one_matrix(torus)
+        cost = of_one_matrix(torus, machine)
     else:
         cost = of_torus(
-            torus, real=real, by_values=by_values, is_screened=route.is_screened
+            torus,
+            machine,
+            real=real,
+            by_values=by_values,
+            is_screened=route.is_screened,
         )
     if route.method == "compression" and not symbol_size(torus, real=real).is_searched:
         cost = Cost(COMPRESSION * cost.seconds, cost.memory)
     if route.method in ("compression", "embedding"):
-        cost += of_lanczos(stencil, APPLICATIONS)
+        cost += of_lanczos(stencil, APPLICATIONS, machine)
     if route.closing is not None:
-        cost += route_cost(NormRoute(route.closing, "banded"), stencil, real=real)
+        closing = NormRoute(route.closing, "banded")
+        cost += route_cost(closing, stencil, machine, real=real)
     return cost
 
 

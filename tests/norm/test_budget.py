@@ -109,3 +109,18 @@ def test_a_part_of_a_layer_has_no_larger_norm(boundary, rng, monkeypatch):
         assert math.prod(part.columns) < 60
         found = norm_along(weight, geometry, method="embedding")
         assert 0 < found.lower <= norm_by_matrix(weight, geometry) <= found.upper
+
+
+@pytest.mark.parametrize("grid", [(8, 8), (32, 32), (40, 48)])
+def test_without_a_budget_no_machine_matters(grid):
+    stencil = stencil_of(
+        np.ones((32, 32, 3, 3)), Geometry(grid, boundary="zeros", padding=1)
+    )
+    routes = set()
+    for rate in (1e8, 1e10, 1e13):
+        with machine(rate, cores=2):
+            routes.add(norm_route(stencil, real=True, on_host=True, rtol=1e-4))
+    assert len(routes) == 1
+    with machine(1e6, cores=2):
+        hurried = norm_route(stencil, real=True, on_host=True, rtol=1e-4, budget=1.0)
+    assert hurried not in routes

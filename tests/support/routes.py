@@ -10,13 +10,12 @@ from convspectra._layer.stencil import embedding, stencil_of
 from convspectra._norm.operator_norm import norm_by
 from convspectra._route import (
     NormRoute,
-    _ways,
     norm_route,
     route_cost,
     torus_route,
 )
 
-DECIDED_BY_SPEED = (norm_route, route_cost, _ways)
+DECIDED_BY_SPEED = (norm_route, route_cost)
 SEARCHES = ("search", "search by values")
 
 

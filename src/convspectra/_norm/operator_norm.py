@@ -118,7 +118,8 @@ def operator_norm(
         Seconds that this may take, by the prediction of `plan`. If no method reaches
         `rtol` within them, the bounds come from the closest that does not take longer:
         their `gap` tells how far apart they are, and `method` by what. By default a
-        banded factor may take 5 seconds, and any other method 10 minutes.
+        banded factor may take about 5 seconds, and any other method 10 minutes, on a
+        machine with two cores: the default does not depend on yours.
 
     Returns
     -------
