@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from .contenders import JOBS
-from .page import MEANS, RATIOS, REAL_LAYERS, TRAINING, say, table
+from .page import MEANS, RATIOS, REAL_LAYERS, TRAINING, WAYS, say, table
+from .record import write
 from .run import run
 
 DESCRIPTION = """\
@@ -23,6 +24,7 @@ examples:
   python -m benchmarks --jobs norm -o norms
   python -m benchmarks --full -o benchmarks/records/mine
   python -m benchmarks --training -o training
+  OMP_NUM_THREADS=1 python -m benchmarks --ways 16 -o training
   python -m benchmarks --real-layers -o real
 
 exit codes: 0 done, 1 an answer of convspectra failed its check, 2 could not run."""
@@ -32,6 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line, and return its exit code, as the help states it."""
     args = _parser().parse_args(argv)
     try:
+        if args.ways is not None:
+            return _try_ways(args)
         if args.training:
             return _train(args)
         return _real_layers(args) if args.real_layers else _compare(args)
@@ -81,6 +85,21 @@ def _real_layers(args: argparse.Namespace) -> int:
     return int(not all(row["right"] for row in rows))
 
 
+def _try_ways(args: argparse.Namespace) -> int:
+    from .ways import ways  # which needs torch
+
+    found = ways(args.ways)
+    path = args.output / f"ways-{args.ways}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, json.dumps(found, indent=2).encode())
+    rows = [
+        {"way": way, "multiple": value} for way, value in found["multiples"].items()
+    ]
+    sys.stdout.write(json.dumps(found, indent=1) if args.json else table(WAYS, rows))
+    sys.stdout.write("\n")
+    return 0
+
+
 def _jobs(text: str) -> list[str]:
     jobs = text.split(",")
     if any(job not in JOBS for job in jobs):
@@ -113,6 +132,12 @@ def _parser() -> argparse.ArgumentParser:
         "--real-layers",
         action="store_true",
         help="norms of layers with zero padding, on the grids that networks have",
+    )
+    what.add_argument(
+        "--ways",
+        type=int,
+        metavar="WIDTH",
+        help="what each way to bound a ResNet-18 of this width costs while it trains",
     )
     parser.add_argument(
         "--jobs",

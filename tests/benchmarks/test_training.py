@@ -48,3 +48,18 @@ def test_a_wrong_clip_fails_the_training_benchmark(
     folder = tmp_path / "not" / "there"
     assert main(["--training", "-o", str(folder)]) == 1
     assert not json.loads((folder / "training.json").read_text())["right"]
+
+
+def test_each_way_to_bound_a_network_is_a_multiple_of_plain_training(
+    torch, monkeypatch, tmp_path
+):
+    from benchmarks import ways
+
+    for name, value in {"BATCH": 2, "IMAGE": (3, 8, 8), "ROUNDS": 1}.items():
+        monkeypatch.setattr(ways, name, value)
+    monkeypatch.setattr(ways, "PASSES", 1)
+    assert main(["--ways", "2", "-o", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "ways-2.json").read_text())
+    assert found["multiples"]["plain"] == 1
+    rest = found["multiples"]["project, every 10"] - 1
+    assert rest == pytest.approx((found["multiples"]["project, every 1"] - 1) / 10)

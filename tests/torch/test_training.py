@@ -16,6 +16,7 @@ import convspectra as cs  # noqa: E402
 from convspectra._bound import enforce  # noqa: E402
 from convspectra.torch import (  # noqa: E402
     SpectralClip,
+    bounded,
     clip_,
     layers,
     penalty,
@@ -198,6 +199,36 @@ def test_hundreds_of_steps_never_leave_the_ball():
         largest.append(max(np.linalg.norm(matrix, 2) for matrix in matrices))
     assert max(largest) <= 0.7 * (1 + 1e-9)
     assert min(largest[100:]) > 0.699  # it is the bound that holds them
+
+
+def test_beside_the_norm_of_the_reshaped_kernel():
+    """On the same seeds: with torch's spectral_norm the layers have norms above 1."""
+
+    def trained(bound):
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(2, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 2, 3, padding=1)
+        )
+        x = torch.randn(8, 2, 6, 6)
+        bound(model, x)
+        optimizer = torch.optim.Adam(model.parameters(), 0.02)
+        for _ in range(40):
+            optimizer.zero_grad()
+            (-model(x).square().mean()).backward()
+            optimizer.step()
+        model.double().eval()
+        shapes = ((2, 6, 6), (4, 6, 6))
+        matrices = [matrix_of(model[2 * i], shape) for i, shape in enumerate(shapes)]
+        return [np.linalg.norm(matrix, 2) for matrix in matrices]
+
+    def by_spectral_norm(model, _):
+        for i in (0, 2):
+            nn.utils.parametrizations.spectral_norm(model[i])
+
+    assert min(trained(by_spectral_norm)) > 1.3
+    ours = trained(lambda model, x: bounded(model, 1.0, example=x))
+    assert max(ours) <= 1
+    assert min(ours) > 0.999
 
 
 def test_without_an_example_the_model_is_watched():
