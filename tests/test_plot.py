@@ -126,3 +126,14 @@ def test_without_matplotlib_the_module_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install convspectra\[plot\]"):
         import convspectra.plot  # noqa: F401
+
+
+def test_a_long_line_keeps_its_shape_and_its_ends(ax, rng):
+    weight = rng.standard_normal((1, 1, 3, 3))
+    report = spectra([Layer("long", weight, Geometry((200, 200)))])
+    plot.draw_report(report, ax)
+    (line,) = ax.get_lines()
+    want = descending(report.layers[0].values)
+    assert len(line.get_xdata()) < want.size / 4
+    np.testing.assert_array_equal(line.get_ydata(), want[line.get_xdata()])
+    assert (line.get_xdata()[[0, -1]] == [0, want.size - 1]).all()

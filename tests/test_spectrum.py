@@ -238,3 +238,17 @@ def test_the_log_volume_is_the_log_determinant(rng):
 
 def _stencil(weight, geometry):
     return convspectra._layer.stencil.stencil_of(weight, geometry)
+
+
+@pytest.mark.parametrize("shape", [(96, 40), (40, 96), (64, 64)])
+@pytest.mark.parametrize("rank", [8, 40])
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_one_tap_in_single_precision_is_as_close_as_single_precision(
+    shape, rank, scale, rng
+):
+    left, right = (rng.standard_normal((n, rank)) for n in shape)
+    weight = (scale * left @ right.T).astype(np.float32)[:, :, None]
+    got = singular_values(weight, Geometry(1)).ravel()
+    want = np.linalg.svd(weight[:, :, 0].astype(np.float64), compute_uv=False)
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, want, atol=1e-7 * want[0], rtol=0)

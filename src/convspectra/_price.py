@@ -22,10 +22,10 @@ from ._maps.tiling import tiling, working_set
 EXHAUSTIVE_LIMIT = 4096
 # A search begins with about BOXES * axes * degree boxes on each axis.
 BOXES = 10
-# Largest side for which a norm may be found by the singular values of all matrices.
-# Measured on two machines; see `svd_is_cheaper`.
-VALUES_SIDE = 64
-# Screening costs as much as this many decompositions of matrices of side s:
+# Largest side for which a norm may be found by the Gram matrices of all frequencies.
+# Measured on two machines; see `products_are_cheaper`.
+PRODUCTS_SIDE = 64
+# Screening costs as much as the products and factors of this many matrices of side s:
 # (nodes + SCREENING_FIXED / s**3) * SCREENING_COST / s. Measured on two machines.
 SCREENING_COST, SCREENING_FIXED = 100, 2**18
 
@@ -112,11 +112,11 @@ class SymbolSize:
         return math.prod(self.points) > max(EXHAUSTIVE_LIMIT, self.boxes)
 
     @property
-    def svd_is_cheaper(self) -> bool:
-        """Whether decomposing all matrices takes less time than screening them."""
+    def products_are_cheaper(self) -> bool:
+        """Whether the products of all matrices take less time than screening them."""
         per_node = SCREENING_COST / self.side
         screening = (self.nodes + SCREENING_FIXED / self.side**3) * per_node
-        return self.side <= VALUES_SIDE and self.frequencies < screening
+        return self.side <= PRODUCTS_SIDE and self.frequencies < screening
 
 
 @cached(maxsize=256)

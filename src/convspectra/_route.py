@@ -17,7 +17,7 @@ What certifies a norm (`method`), by the layer:
 What is done with the matrices of a torus (`algorithm`), the first row that applies:
 
     all are the same real matrix                 one matrix
-    few and small                                values
+    few and small                                small matrices
     at most some thousands                       every frequency
     many and small                               search by values
     many and large                               search
@@ -58,7 +58,7 @@ Method: TypeAlias = Literal[
 ]
 NormAlgorithm: TypeAlias = Literal[
     "one matrix",
-    "values",
+    "small matrices",
     "every frequency",
     "search by values",
     "search",
@@ -237,7 +237,7 @@ def route_cost(route: NormRoute, stencil: Stencil, *, real: bool) -> Cost:
             stencil.out_channels, stencil.in_channels * stencil.taps
         )
     torus = embedding(stencil)[0]
-    by_values = route.algorithm in ("values", "search by values")
+    by_values = route.algorithm in ("small matrices", "search by values")
     if route.algorithm == "one matrix":
         cost = of_one_matrix(torus)
     else:
@@ -261,8 +261,8 @@ def torus_route(
     size = symbol_size(torus, real=real)
     if on_host and real and size.groups == 1 and not any(size.degree):
         return NormRoute(method, "one matrix")
-    if not size.is_searched and on_host and size.svd_is_cheaper:
-        return NormRoute(method, "values")
+    if not size.is_searched and on_host and size.products_are_cheaper:
+        return NormRoute(method, "small matrices")
     if size.is_searched and on_host and size.side <= SEARCH_VALUES_SIDE:
         return NormRoute(method, "search by values")
     screened = (

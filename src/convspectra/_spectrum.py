@@ -1,5 +1,6 @@
 """What are all the singular values of a layer, and what is read off them?"""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,12 +11,13 @@ from ._arrays.array import (
     asarray_like,
     indices_like,
     is_complex,
+    is_host,
     namespace,
     normalized,
     widen,
 )
 from ._arrays.host import from_numpy, numpy_or_none, one_thread
-from ._arrays.linalg import svdvals
+from ._arrays.linalg import svdvals, svdvals_of_single
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, stencil_of
 from ._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_shape
@@ -59,7 +61,7 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
     plain = numpy_or_none(weight)
     route = values_route(stencil, on_host=plain is not None)
     if route == "one matrix":
-        return _of_one_tap(weight, stencil)
+        return _of_one_tap(weight, plain, stencil)
     if route == "compiled" and plain is not None:
         with one_thread(plain):
             return from_numpy(weight, _on_host(plain, stencil))
@@ -77,10 +79,14 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
     return svdvals(group_matrices(weight, stencil))
 
 
-def _of_one_tap(weight: Array, stencil: Stencil) -> Array:
+def _of_one_tap(weight: Array, plain: np.ndarray | None, stencil: Stencil) -> Array:
     """The values of a 1x1 kernel, which has the same matrix at all frequencies."""
     shape = (1, stencil.groups, stencil.out_channels, stencil.in_channels)
-    values = svdvals(namespace(weight).reshape(weight, shape))
+    with one_thread(weight):
+        if plain is not None and plain.dtype == np.float32:
+            values = from_numpy(weight, svdvals_of_single(plain.reshape(shape)))
+        else:
+            values = svdvals(namespace(weight).reshape(weight, shape))
     everywhere = np.zeros(stencil.rows, dtype=np.int64)
     return _on_the_grid(values, everywhere, stencil)
 
@@ -123,13 +129,15 @@ def _compressed(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
 def _on_the_grid(values: Array, representative: np.ndarray, stencil: Stencil) -> Array:
     """The values of all frequencies, from those of their representatives."""
     xp = namespace(values)
-    aliases = int(np.prod(stencil.stride))
+    aliases = math.prod(stencil.stride)
     missing = (
         min(stencil.out_channels, aliases * stencil.in_channels) - values.shape[-1]
     )
     if missing:  # those of phases without a tap
         zeros = asarray_like(values, np.zeros((*values.shape[:-1], missing)))
         values = xp.concat([values, zeros], axis=-1)
+    if is_host(values):
+        return values[representative]
     full = xp.take(values, indices_like(values, representative.reshape(-1)), axis=0)
     return xp.reshape(full, (*stencil.rows, *values.shape[1:]))
 

@@ -21,7 +21,6 @@ from ._arrays.array import (
     to_double,
 )
 from ._arrays.host import call_on_host
-from ._arrays.linalg import svdvals
 from ._base import positive, size
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, columns_read, embedding, stencil_of
@@ -289,7 +288,12 @@ def _matrices(weight: Array, stencil: Stencil, to_rows: tuple[bool, ...] = ()) -
 
 
 def _largest_value(matrices: Array) -> float:
-    return float(namespace(matrices).max(svdvals(matrices)))
+    """The root of the largest eigenvalue of the Gram matrices, in double precision."""
+    xp, double = namespace(matrices), to_double(matrices)
+    wide = double.shape[-2] <= double.shape[-1]
+    short, long = (double, adjoint(double)) if wide else (adjoint(double), double)
+    squares = xp.linalg.eigvalsh(xp.matmul(short, long))
+    return math.sqrt(max(float(xp.max(squares)), 0.0))
 
 
 def _by_squaring(matrices: Array, steps: int) -> float:

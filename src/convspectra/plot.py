@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 matplotlib: ModuleType = require("matplotlib", extra="plot")
 DECADES = 2.3  # that a picture shows below its largest value
 TICKS = 12  # names of checkpoints below an axis
+POINTS = 5000  # of a line: more than a picture has columns
 LEGEND = 14  # lines that fit into a legend; where there are more, a color bar serves
 
 
@@ -193,10 +194,13 @@ def _colors(count: int) -> np.ndarray:
 def _line(
     spectrum: LayerSpectrum, *, ratio: bool = False, normalized: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return ranks, and the values in descending order."""
+    """Return ranks, and the values in descending order; of many, evenly spaced ones."""
     values = spectrum.sorted_values()
     ranks = np.linspace(0, 1, values.size) if normalized else np.arange(values.size)
     largest = values[0] if ratio and values.size and values[0] > 0 else 1.0
+    if values.size > POINTS:
+        drawn = np.linspace(0, values.size - 1, POINTS).round().astype(int)
+        ranks, values = ranks[drawn], values[drawn]
     return ranks, values / largest
 
 

@@ -103,3 +103,15 @@ def test_scheduler_is_the_address_of_the_cluster(capsys, checkpoints):
     assert "A Dask scheduler must answer at 'tcp://127.0.0.1:1'" in said
     said = refusal(capsys, *checkpoints, *options)
     assert "given only for one, got 'tcp://127.0.0.1:1' for loky" in said
+
+
+def test_budget_is_kept_and_must_be_positive(capsys, network):
+    del network
+    known = rows(capsys, "norm", "network.onnx")["conv"]
+    quick = rows(capsys, "norm", "network.onnx", "--budget", "1e-9")["conv"]
+    assert quick["method"] == "reshaped"
+    assert quick["lower"] <= known["lower"] <= known["upper"] <= quick["upper"]
+    for budget in ("0", "-1", "nan", "soon"):
+        assert main(["norm", "network.onnx", "--budget", budget]) == 2
+        said = capsys.readouterr().err
+        assert f"must be a positive number of seconds, got {budget!r}" in said

@@ -1,20 +1,22 @@
 """Compiled routines for matrices in the lanes of vectors, against LAPACK."""
 
+import importlib.util
+
 import numba
 import numpy as np
 import pytest
 
-from convspectra._compiled import dqds
+from convspectra._compiled import cholesky_batched, cholesky_panels, dqds, simd
 from convspectra._compiled.cholesky_batched import (
     definite_products,
     definite_triangles,
-    top_triangles,
 )
 from convspectra._compiled.cholesky_panels import (
     definite_panels,
     gram_panels,
     layout,
 )
+from convspectra._compiled.lanczos_batched import top_products, top_triangles
 from convspectra._compiled.lanczos_panels import lanczos_panels
 from convspectra._compiled.soft_threshold import soft_threshold
 from convspectra._compiled.svdvals import values_of_large, values_of_many
@@ -283,6 +285,47 @@ def test_products_of_matrices_with_their_adjoints(side, columns, dtype, rng):
     assert np.count_nonzero(im) == np.count_nonzero(found.imag)
 
 
+@pytest.fixture
+def with_other_registers(monkeypatch):
+    """A module compiled for registers that this machine does not have."""
+
+    def imported(module):
+        monkeypatch.setattr(simd, "ONE_REGISTER", not simd.ONE_REGISTER)
+        spec = importlib.util.spec_from_file_location(
+            f"{module.__name__}_elsewhere", module.__file__
+        )
+        elsewhere = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(elsewhere)
+        return elsewhere
+
+    return imported
+
+
+def test_products_of_panels_with_other_registers(with_other_registers, rng):
+    elsewhere = with_other_registers(cholesky_panels)
+    for side, columns in ((1, 1), (17, 5), (33, 32), (40, 70), (129, 33)):
+        panels, numbers, rows = layout(side)
+        parts = np.zeros((2, 2, columns, rows + 5))
+        parts[..., :side] = rng.standard_normal((2, 2, columns, side))
+        re, im = np.full((2, 2, numbers), np.nan)
+        elsewhere.gram_panels(*parts, panels, rows, re, im)
+        matrices = (parts[0] + 1j * parts[1])[..., :side].swapaxes(1, 2)
+        want = np.tril(matrices @ matrices.conj().swapaxes(1, 2))
+        found = np.tril(from_panels(re, im, side))
+        np.testing.assert_allclose(found, want, atol=1e-14 * columns)
+
+
+def test_factors_of_products_with_other_registers(with_other_registers, rng):
+    elsewhere = with_other_registers(cholesky_batched)
+    for side, columns in ((1, 1), (2, 3), (3, 1), (6, 6), (17, 33), (32, 4)):
+        re, im = rng.standard_normal((2, side, columns, 21))
+        top = np.linalg.norm((re + 1j * im).transpose(2, 0, 1), 2, axis=(1, 2)) ** 2
+        above, found = np.arange(21) % 3 > 0, np.full(21, np.nan)
+        squares = top * np.where(above, 1 + 1e-11, 1 - 1e-11)
+        elsewhere.definite_products(re, im, squares, found)
+        np.testing.assert_array_equal(found, above)
+
+
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("terms", [1, 9, 22])
 @pytest.mark.parametrize("count", [1, 3, 4, 7, 9])
@@ -335,6 +378,11 @@ def test_factors_of_products(side, columns, dtype, rng):
     squares[1::3] = np.resize([np.nan, 0, -1], len(squares[1::3]))
     definite_products(re, im, squares, found)
     np.testing.assert_array_equal(found, np.arange(count) % 3 > 1)
+    start = np.zeros((2, side), dtype)
+    start[0] = 1 / np.sqrt(side)
+    top_products(re, im, start, side, found)
+    np.testing.assert_allclose(found, top, rtol=1e-2)
+    assert (found <= top * (1 + near)).all()
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 24])

@@ -6,7 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rounding_errors
+from oracles import norm_by_matrix
+from random_layers import draw
 from rounding_errors import KERNELS, SHAPES, errors, largest
+from routes import norm_along
 
 from convspectra import Geometry, operator_norm
 from convspectra._compiled.packed import Panels, storage_of
@@ -14,8 +17,8 @@ from convspectra._layer.stencil import stencil_of
 from convspectra._maps.symbol import Taps, pattern_of, taps_of
 from convspectra._norm import rounding
 from convspectra._norm.boxes import Boxes
+from convspectra._norm.interpolation import Nodes
 from convspectra._norm.rounding import UNIT_DOUBLE, UNIT_SINGLE
-from convspectra._norm.screening import Nodes
 from convspectra._norm.search import _Search
 from convspectra._route import NormRoute
 
@@ -33,6 +36,22 @@ def test_errors_are_near_what_is_allowed_for_them_and_never_more():
     assert len(found) == 10
     for step, one in found.items():
         assert one.allowed / 256 < one.seen <= one.allowed, step
+
+
+def test_the_size_of_a_layer_bounds_the_layer_with_the_sizes_of_its_taps():
+    for seed in range(80):
+        weight, geometry = draw(np.random.default_rng(seed))
+        norm = norm_by_matrix(np.abs(weight), geometry)
+        size = rounding.layer_size(weight, stencil_of(weight, geometry))
+        assert norm <= size * (1 + 1e-13), f"seed {seed}: {weight.shape} {geometry}"
+
+
+def test_a_layer_whose_taps_mostly_read_padding_is_bounded_closely():
+    # Of 5x5 taps, each 2 or 3 sites apart, few read the input of 2x1 sites.
+    weight = np.random.default_rng(3375).standard_normal((2, 3, 5, 5))
+    geometry = Geometry((2, 1), dilation=(2, 3), boundary="zeros")
+    found = norm_along(weight, geometry, 1e-8, method="banded")
+    assert found.gap <= 1e-8
 
 
 def test_too_many_roundings_leave_nothing_to_rely_on():
@@ -78,7 +97,7 @@ def allowances(channels):
     """What is allowed on each step for a 3x3 kernel, as the table shows it."""
     stencil = stencil_of(np.zeros((1, 1, 3, 3)), Geometry(grid=9))
     taps = Taps(np.zeros((9, 1)), pattern_of(stencil), (1, channels, channels))
-    nodes = Nodes(taps.degree, real=True)
+    nodes = Nodes(tuple(taps.degree), real=True)
     storage = storage_of(channels)
     screening = storage.additions, channels, storage.factor_bound, UNIT_SINGLE
     return {

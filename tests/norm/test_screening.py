@@ -11,10 +11,11 @@ from convspectra._layer.stencil import stencil_of
 from convspectra._maps import split_complex
 from convspectra._maps.split_complex import ColumnSymbols
 from convspectra._maps.symbol import phase_factors, symbol, taps_of
-from convspectra._norm import gram_certificate, rounding, screening
+from convspectra._norm import gram_certificate, interpolation, rounding
 from convspectra._norm.gram_certificate import DoublePass
+from convspectra._norm.interpolation import Interpolation, Nodes
 from convspectra._norm.rounding import lebesgue_constant
-from convspectra._norm.screening import Interpolation, Nodes, ScreeningPass
+from convspectra._norm.screening import ScreeningPass
 from convspectra._route import norm_route
 
 DEGREES = [[2], [0], [30], [2, 2], [4, 4], [10, 3], [0, 3], [2, 3, 1]]
@@ -41,7 +42,7 @@ def test_few_values_give_a_polynomial_everywhere(degree, real, rng):
     def values(cycles):
         return np.exp(2j * np.pi * cycles @ waves.T) @ taps
 
-    nodes = Nodes(degree, real=real)
+    nodes = Nodes(tuple(degree), real=real)
     assert len(nodes.frequencies) == (len(waves) // 2 + 1 if real else len(waves))
     known = values(nodes.frequencies / nodes.grid_sizes)
     found = Interpolation(nodes, 5)
@@ -57,7 +58,7 @@ def test_few_values_give_a_polynomial_everywhere(degree, real, rng):
         weights = nodes.weights(frequencies, grid_sizes)
         want, got = values(frequencies / grid_sizes), np.full((50, 5), np.nan, complex)
         for start, stop in ((0, 13), (13, 50)):
-            for part, re, im in found.at(weights, 4)(start, stop):
+            for part, re, im in found.at(frequencies, grid_sizes, 4)(start, stop):
                 got[part] = re + 1j * im
         # The bound that certificates rely on, which is not much more than it must be.
         lebesgue = lebesgue_constant(nodes.grid_sizes)
@@ -69,8 +70,8 @@ def test_few_values_give_a_polynomial_everywhere(degree, real, rng):
 
 
 def test_pieces_hold_whole_runs(monkeypatch):
-    monkeypatch.setattr(screening, "PARTIAL_BYTES", 1)
-    nodes = Nodes(np.array([4, 4]), real=True)
+    monkeypatch.setattr(interpolation, "PARTIAL_BYTES", 1)
+    nodes = Nodes((4, 4), real=True)
     frequencies = np.array([[0, 1], [0, 2], [3, 0], [5, 1], [5, 2]])
     pieces = Interpolation(nodes, 3).pieces(frequencies)
     assert pieces == [slice(0, 2), slice(2, 3), slice(3, 5)]

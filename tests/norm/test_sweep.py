@@ -12,7 +12,7 @@ from convspectra import dense_matrix, operator_norm, project, singular_values
 
 BLOCKS, EACH = 40, 100
 ROUTES = (
-    {"algorithm": "values"},
+    {"algorithm": "small matrices"},
     {"algorithm": "every frequency", "is_screened": False},
     {"algorithm": "every frequency", "is_screened": True},
     {"algorithm": "search", "is_screened": False},
@@ -20,8 +20,10 @@ ROUTES = (
     {"algorithm": "search by values"},
     {"method": "compression", "is_screened": False},
     {"method": "compression", "is_screened": True},
+    {"method": "compression", "closing": "banded"},
+    {"method": "reshaped"},
 )
-LOOSE = ("embedding", "compression")  # methods whose bounds need not meet
+LOOSE = ("embedding", "compression", "reshaped")  # methods whose bounds need not meet
 
 
 @pytest.mark.slow

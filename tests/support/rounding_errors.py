@@ -290,7 +290,7 @@ def accepted(below, ladder, allowed) -> float:
 
 def decisions_on_small_matrices(taps, points, grid_sizes) -> Iterator[Seen]:
     """Decisions with Gram matrices that are made on the way, in both precisions."""
-    small = SmallMatrices(taps, points, grid_sizes)
+    small = SmallMatrices(taps, phase_factors(taps.shifts, points, grid_sizes))
     for batched, unit in ((small.double, UNIT_DOUBLE), (small.single, UNIT_SINGLE)):
         name = "double" if unit == UNIT_DOUBLE else "single"
         side, columns = sorted((taps.channel_shape[1], taps.columns))

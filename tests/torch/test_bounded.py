@@ -28,21 +28,23 @@ MODULES = {
 }
 
 
+@pytest.mark.parametrize("certify", ["eval", "always"])
 @pytest.mark.parametrize("with_grid", [False, True])
 @pytest.mark.parametrize("name", MODULES)
-def test_the_module_itself_stretches_no_more(name, with_grid):
+def test_the_module_itself_stretches_no_more(name, with_grid, certify):
     torch.manual_seed(0)
     make, shape = MODULES[name]
     module = make().double()
     with torch.no_grad():
         module.weight *= 10
     grid = shape[1:] if with_grid and name != "linear" else None
-    assert bounded(module, 0.5, grid=grid) is module
-    for mode in (False, True):  # right in the first call, which is in evaluation mode
+    assert bounded(module, 0.5, grid=grid, certify=certify) is module
+    for mode in (True, False, True):  # right in the first call in evaluation mode
         norm = np.linalg.norm(matrix_of(module.train(mode), shape), 2)
-        assert norm <= 0.5
-    if with_grid and name != "reflect":
-        assert norm > 0.4999
+        estimated = mode and certify == "eval"
+        assert norm <= (0.51 if estimated else 0.5)
+        if with_grid and name != "reflect":
+            assert norm > (0.49 if estimated else 0.4999)
 
 
 def test_a_weight_that_is_inside_stays_as_it_is():
@@ -53,15 +55,19 @@ def test_a_weight_that_is_inside_stays_as_it_is():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_in_low_precision_too(dtype):
-    module = bounded(nn.Conv2d(3, 4, 3).to(dtype), 0.25)
+    module = bounded(nn.Conv2d(3, 4, 3).to(dtype), 0.25).eval()
     assert module.weight.dtype == dtype
     end = cs.operator_norm(module.weight.detach().double(), cs.Geometry(None)).lower
     assert end <= 0.25
 
 
-def test_gradients_go_through_the_norm():
+@pytest.mark.parametrize("certify", ["eval", "always"])
+def test_gradients_go_through_the_norm(certify):
     torch.manual_seed(0)
-    module = bounded(nn.Conv2d(2, 2, 3, padding=1).double(), 0.1, grid=(5, 5))
+    module = nn.Conv2d(2, 2, 3, padding=1).double()
+    bounded(module, 0.1, grid=(5, 5), certify=certify)
+    for _ in range(300 if certify == "eval" else 0):
+        module.weight  # noqa: B018 (a step of power iteration)
     x = torch.randn(1, 2, 5, 5).double()
     parameter = module.parametrizations.weight.original
 
@@ -105,11 +111,13 @@ def test_a_copy_is_bounded_and_states_load(tmp_path):
     other = bounded(nn.Conv2d(2, 2, 3), 0.3)
     other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     assert torch.equal(other.weight, module.weight)
-    assert list(module.state_dict()) == ["bias", "parametrizations.weight.original"]
+    assert [key for key in module.state_dict() if "0." not in key] == [
+        *("bias", "parametrizations.weight.original"),
+    ]
 
 
 def test_removal_leaves_the_plain_weight_that_was_in_effect():
-    module = bounded(nn.Conv2d(2, 2, 3), 0.3)
+    module = bounded(nn.Conv2d(2, 2, 3), 0.3).eval()
     effective = module.weight.detach().clone()
     parametrize.remove_parametrizations(module, "weight")
     assert type(module) is nn.Conv2d
@@ -118,8 +126,11 @@ def test_removal_leaves_the_plain_weight_that_was_in_effect():
 
 
 @pytest.mark.filterwarnings("ignore")  # of the compiler about itself
-def test_it_compiles_into_one_graph():
-    module = bounded(nn.Conv2d(2, 2, 3), 0.3)
+@pytest.mark.parametrize("certify", ["eval", "always"])
+def test_it_compiles_into_one_graph(certify):
+    module = bounded(nn.Conv2d(2, 2, 3), 0.3, certify=certify)
+    for _ in range(300 if certify == "eval" else 0):
+        module.weight  # noqa: B018 (a step of power iteration)
     x = torch.randn(1, 2, 5, 5)
     plain = module(x)
     plain.sum().backward()
@@ -141,14 +152,14 @@ def test_the_operation_is_one_that_pytorch_accepts():
 
 
 def test_a_network_s_convolutions_and_no_others():
-    model = bounded(small(), 0.5)
+    model = bounded(small(), 0.5).eval()
     norms = [
         float(cs.operator_norm(x.weight, x.geometry).upper)
         for x in layers(model, torch.zeros(EXAMPLE))
     ]
     assert max(norms[:-1]) <= 0.5
     assert not parametrize.is_parametrized(model[4])
-    assert "max_norm=0.5" in repr(model[0])
+    assert "max_norm=0.5, grid=None, certify='eval'" in repr(model[0])
 
 
 def test_it_trains():
@@ -171,3 +182,98 @@ def test_what_has_no_convolution_is_refused():
         bounded(nn.ReLU())
     with pytest.raises(ValueError, match="`max_norm` must be"):
         bounded(nn.Conv2d(1, 1, 3), 0.0)
+
+
+def certified(module, *shape):
+    return np.linalg.norm(matrix_of(copy.deepcopy(module).double(), shape), 2)
+
+
+def test_a_model_by_an_example_with_bounds_by_name():
+    model = small()
+    bounds = {"1.short*": None, "1.*": 0.3, "[02]": 0.5}
+    assert bounded(model, bounds, example=torch.zeros(EXAMPLE)) is model
+    model.eval()
+    assert certified(model[0], 2, 8, 8) == pytest.approx(0.5, rel=1e-3)
+    for side in (4, 8):  # the sizes that this layer sees
+        assert certified(model[1].inner, 4, side, side) <= 0.3
+    assert not parametrize.is_parametrized(model[1].shortcut)
+    assert "grid=[(8, 8), (4, 4)]" in repr(model[1].inner)
+    with pytest.raises(ValueError, match="'9' matches none of"):
+        bounded(small(), {"9": 1.0}, example=torch.zeros(EXAMPLE))
+    with pytest.raises(ValueError, match="Only one of `grid` and `example`"):
+        bounded(small(), 1.0, grid=(8, 8), example=torch.zeros(EXAMPLE))
+
+
+def test_all_layers_or_none():
+    model = nn.Sequential(nn.Conv2d(2, 2, 3), nn.Conv2d(2, 2, 3))
+    with torch.no_grad():
+        model[1].weight[0] = torch.inf
+    with pytest.raises(ValueError, match="Layer '1': `weight` must be finite"):
+        bounded(model, 0.5)
+    assert not any(parametrize.is_parametrized(module) for module in model)
+
+
+def test_a_number_says_how_often_training_is_certified():
+    torch.manual_seed(0)
+    module = bounded(nn.Conv2d(2, 2, 3), 0.1, certify=3)
+    ratios = []
+    for _ in range(4):
+        module(torch.ones(1, 2, 4, 4))
+        ratios.append(float(module.parametrizations.weight[0].ratio))
+    assert ratios[0] == ratios[1] == 1
+    assert ratios[2] == ratios[3] != 1
+    for bad in (0, "never", 1.5):
+        with pytest.raises((ValueError, TypeError), match="`certify` must be"):
+            bounded(nn.Conv2d(2, 2, 3), certify=bad)
+
+
+def test_in_evaluation_mode_it_is_certified_once_per_weight(monkeypatch):
+    from convspectra.torch import _scaling
+
+    calls, real = [], _scaling.bound_and_gradient
+    monkeypatch.setattr(
+        _scaling, "bound_and_gradient", lambda *args: calls.append(1) or real(*args)
+    )
+    module = bounded(nn.Conv2d(2, 2, 3), 0.1, grid=(4, 4)).eval()
+    x = torch.ones(1, 2, 4, 4)
+    module(x).sum().backward()
+    module(x)
+    assert len(calls) == 1
+    module.parametrizations.weight.original.data.mul_(2)  # which no version counts
+    module(x)
+    assert len(calls) == 2
+    assert certified(module, 2, 4, 4) <= 0.1
+
+
+def test_an_interrupted_run_goes_on_as_if_it_had_not_been():
+    def steps(module, optimizer, count):
+        for _ in range(count):
+            optimizer.zero_grad()
+            (-module(torch.ones(1, 2, 6, 6)).square().sum()).backward()
+            optimizer.step()
+
+    def start():
+        torch.manual_seed(0)
+        module = bounded(nn.Conv2d(2, 2, 3, padding=1), 0.3, grid=(6, 6))
+        return module, torch.optim.Adam(module.parameters(), 0.05)
+
+    whole, optimizer = start()
+    steps(whole, optimizer, 8)
+    first, optimizer = start()
+    steps(first, optimizer, 5)
+    second, again = start()
+    second.load_state_dict(first.state_dict())
+    again.load_state_dict(optimizer.state_dict())
+    steps(second, again, 3)
+    assert torch.equal(
+        whole.parametrizations.weight.original, second.parametrizations.weight.original
+    )
+    weights = {k: v for k, v in first.state_dict().items() if ".0." not in k}
+    second.load_state_dict(weights)  # a checkpoint without vectors
+
+
+def test_an_exported_model_is_certified():
+    module = bounded(nn.Conv2d(2, 2, 3, padding=1), 0.1, grid=(4, 4))
+    x = torch.randn(1, 2, 4, 4)
+    exported = torch.export.export(module.eval(), (x,)).module()
+    torch.testing.assert_close(exported(x), module(x))

@@ -29,7 +29,7 @@ def by_operator_norm(weight):
 
 def by_bounded():
     """Of a scaled weight, whose norm is constant while its entries are not."""
-    module = bounded(convolution(), 0.1, grid=GRID)
+    module = bounded(convolution(), 0.1, grid=GRID, certify="always")
     scaling = module.parametrizations.weight[0]
     return lambda weight: (scaling(weight) ** 3).sum()
 
@@ -58,7 +58,9 @@ FUNCTIONS = {
 
 
 def along(function, weight, direction):
-    ahead, behind = (function(weight + sign * STEP * direction) for sign in (1, -1))
+    # Under vmap norms are certified: elsewhere a penalty may go by estimates.
+    moved = torch.stack([weight + sign * STEP * direction for sign in (1, -1)])
+    ahead, behind = func.vmap(function)(moved)
     return float(ahead - behind) / (2 * STEP)
 
 
@@ -93,7 +95,7 @@ def test_many_weights_at_once(name):
     weights = torch.stack([kernel(), 2 * kernel()])
     found = func.vmap(FUNCTIONS[name])(weights)
     want = [float(FUNCTIONS[name](weight)) for weight in weights]
-    assert found.tolist() == pytest.approx(want)
+    assert found.tolist() == pytest.approx(want, rel=1e-3)
 
 
 def twice_by_reverse(function, weight):
@@ -128,7 +130,7 @@ def test_a_second_derivative_is_refused_and_never_zero(name, twice):
 
 
 def test_gradients_for_each_sample_of_a_bounded_layer():
-    module = bounded(convolution(), 0.1, grid=GRID)
+    module = bounded(convolution(), 0.1, grid=GRID, certify="always")
     parameters = {name: p.detach() for name, p in module.named_parameters()}
     x = torch.randn(3, 2, *GRID).double()
 

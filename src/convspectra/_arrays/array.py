@@ -119,7 +119,7 @@ def is_complex(x: Array) -> bool:
 
 def is_host(x: Array) -> bool:
     """Whether `x` is an array of NumPy's own."""
-    return array_api_compat.is_numpy_array(x)
+    return type(x) is np.ndarray or array_api_compat.is_numpy_array(x)
 
 
 def is_traced(x: Array) -> bool:

@@ -90,7 +90,7 @@ def call_on_host(
     scalars: tuple[int, ...] = (),
     has_gradient: bool = False,
 ) -> tuple[Any, ...]:
-    """Call `f` on the plain numbers of `weight`, under any transformation of it.
+    """Call `f` on the plain numbers of `weight`, also in graphs and transformations.
 
     Parameters
     ----------
@@ -105,7 +105,9 @@ def call_on_host(
         derivative. All else is a constant to automatic differentiation.
     """
     found = _call_on_host(f, weight, arrays, scalars, has_gradient)
-    if has_gradient and not array_api_compat.is_torch_array(weight):
+    if has_gradient and not (
+        is_host(weight) or array_api_compat.is_torch_array(weight)
+    ):
         return *found[:-1], _with_gradient(found[-1], found[0], weight)
     return found
 

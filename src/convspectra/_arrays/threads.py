@@ -8,9 +8,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+import numpy as np
 from threadpoolctl import LibController, ThreadpoolController
 
 from .._base import cached
+
+# glibc gives freed memory back to the system if it is more than twice the largest array
+# that was freed so far, and to fault it in again may take longer than what it is used
+# for. This array is freed at once, and never touched.
+np.empty(2**24, np.uint8)
 
 T = TypeVar("T")
 PORTIONS = 4  # per core, so that a slow one does not keep the others waiting

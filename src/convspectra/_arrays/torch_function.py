@@ -26,7 +26,8 @@ class HostFunction(torch.autograd.Function):
         has_gradient: bool,  # noqa: ARG004
     ) -> tuple[torch.Tensor, ...]:
         check_weight(weight)  # which could not be looked at before
-        return f(weight)
+        # New tensors, as autograd makes what is returned part of its graph.
+        return tuple(output.detach() for output in f(weight))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: tuple[torch.Tensor, ...]) -> None:

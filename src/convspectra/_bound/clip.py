@@ -217,11 +217,11 @@ def circular_surrogate(stencil: Stencil, geometry: Geometry) -> Stencil:
     return replace(stencil, axes=axes, boundary="circular")
 
 
-def with_rows(torus: Stencil) -> Stencil:
+def with_rows(torus: Stencil, per_degree: int = SUPREMUM_ROWS) -> Stencil:
     """The torus itself; if it has no grid, on one that is fine for its symbol."""
     if torus.axes is not None:
         return torus
     degrees = [(reach - 1) // s for reach, s in zip(torus.reach, torus.stride)]
-    rows = [SUPREMUM_ROWS * max(degree, 1) for degree in degrees]
+    rows = [per_degree * max(degree, 1) for degree in degrees]
     axes = tuple(Axis(m * s, m, 0) for m, s in zip(rows, torus.stride))
     return replace(torus, axes=axes)

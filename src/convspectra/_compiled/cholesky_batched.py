@@ -1,4 +1,4 @@
-"""Cholesky factors and Lanczos for many small Hermitian matrices, one per lane.
+"""Cholesky factors of many small Hermitian matrices, one per lane.
 
 Matrices are lower triangles row by row, (entries, count), real and imaginary parts in
 arrays of their own. W of them are copied to a workspace in which an entry is S = 2 W
@@ -9,17 +9,16 @@ last one is computed again.
 
 from .jit import jit, subroutine
 from .simd import (
+    ONE_REGISTER,
     lanes,
     load,
     load_first,
     splat,
     sqrt,
-    store,
     store_first,
     where_less,
 )
-from .split_complex import get, inner, minus_inner, plus, put, scale
-from .tridiagonal import largest_eigenvalue
+from .split_complex import get, inner, minus_inner, put, scale
 from .workspace import aligned
 
 
@@ -78,30 +77,44 @@ def definite_products(re, im, squares, found):
 
 @subroutine
 def products(h, side, columns, a):
-    """Set a to the lower triangles of H H^H."""
+    """Set a to the lower triangles of H H^H, as many entries at a time as registers
+    have room for."""
     S = 2 * lanes(h)
     row = columns * S
     zero = splat(load(h, 0), 0)
     none = zero, zero
-    for i in range(0, side, 2):
-        i1 = min(i + 1, side - 1)
-        p, p1 = i * row, i1 * row
-        at, at1 = i * (i + 1) // 2 * S, i1 * (i1 + 1) // 2 * S
-        for j in range(0, i1 + 1, 2):
-            j1 = min(j + 1, side - 1)
-            q, q1 = j * row, j1 * row
-            s0, t0, s1, t1 = none, none, none, none
-            for k in range(0, row, S):
-                u, v = get(h, q + k), get(h, q1 + k)
-                x = get(h, p + k)
-                s0, t0 = inner(s0, u, x), inner(t0, v, x)
-                x = get(h, p1 + k)
-                s1, t1 = inner(s1, u, x), inner(t1, v, x)
-            put(a, at + j * S, s0)
-            put(a, at1 + j * S, s1)
-            if j1 <= i:
+    if ONE_REGISTER:
+        for i in range(0, side, 2):
+            i1 = min(i + 1, side - 1)
+            p, p1 = i * row, i1 * row
+            at, at1 = i * (i + 1) // 2 * S, i1 * (i1 + 1) // 2 * S
+            for j in range(0, i1 + 1, 2):
+                j1 = min(j + 1, side - 1)
+                q, q1 = j * row, j1 * row
+                s0, t0, s1, t1 = none, none, none, none
+                for k in range(0, row, S):
+                    u, v = get(h, q + k), get(h, q1 + k)
+                    x = get(h, p + k)
+                    s0, t0 = inner(s0, u, x), inner(t0, v, x)
+                    x = get(h, p1 + k)
+                    s1, t1 = inner(s1, u, x), inner(t1, v, x)
+                put(a, at + j * S, s0)
+                put(a, at1 + j * S, s1)
+                if j1 <= i:
+                    put(a, at + j1 * S, t0)
+                put(a, at1 + j1 * S, t1)
+    else:
+        for i in range(side):
+            p, at = i * row, i * (i + 1) // 2 * S
+            for j in range(0, i + 1, 2):
+                j1 = min(j + 1, i)
+                q, q1 = j * row, j1 * row
+                s0, t0 = none, none
+                for k in range(0, row, S):
+                    x = get(h, p + k)
+                    s0, t0 = inner(s0, get(h, q + k), x), inner(t0, get(h, q1 + k), x)
+                put(a, at + j * S, s0)
                 put(a, at + j1 * S, t0)
-            put(a, at1 + j1 * S, t1)
 
 
 @subroutine
@@ -138,35 +151,64 @@ def factorize(a, side, square):
         d = pivot(a, q, last + S, square)
         good = where_less(zero, d, good, zero)
         second = one / sqrt(where_less(zero, d, d, one))
-        for i in range(j + 2, side, 4):
-            i1, i2 = min(i + 1, side - 1), min(i + 2, side - 1)
-            i3 = min(i + 3, side - 1)
-            p0, p1 = i * (i + 1) // 2 * S, i1 * (i1 + 1) // 2 * S
-            p2, p3 = i2 * (i2 + 1) // 2 * S, i3 * (i3 + 1) // 2 * S
-            s0, t0 = negative_pair(a, p0 + last)
-            s1, t1 = negative_pair(a, p1 + last)
-            s2, t2 = negative_pair(a, p2 + last)
-            s3, t3 = negative_pair(a, p3 + last)
-            for k in range(0, last, S):
-                u, v = get(a, p + k), get(a, q + k)
-                x = get(a, p0 + k)
-                s0, t0 = minus_inner(s0, u, x), minus_inner(t0, v, x)
-                x = get(a, p1 + k)
-                s1, t1 = minus_inner(s1, u, x), minus_inner(t1, v, x)
-                x = get(a, p2 + k)
-                s2, t2 = minus_inner(s2, u, x), minus_inner(t2, v, x)
-                x = get(a, p3 + k)
-                s3, t3 = minus_inner(s3, u, x), minus_inner(t3, v, x)
-            for at, x, y in (
-                (p0 + last, s0, t0),
-                (p1 + last, s1, t1),
-                (p2 + last, s2, t2),
-                (p3 + last, s3, t3),
-            ):
-                x = scale(inverse, x)
-                put(a, at, x)
-                put(a, at + S, scale(second, minus_inner(y, b, x)))
+        if ONE_REGISTER:
+            reduce_four_rows(a, side, j, b, inverse, second)
+        else:
+            reduce_rows(a, side, j, b, inverse, second)
     return good
+
+
+@subroutine
+def reduce_rows(a, side, j, b, inverse, second):
+    """Set columns j and j + 1 of L, below the entry b."""
+    S = 2 * lanes(a)
+    p, last = j * (j + 1) // 2 * S, j * S
+    q = p + (j + 1) * S
+    for i in range(j + 2, side):
+        row = i * (i + 1) // 2 * S
+        x, y = negative_pair(a, row + last)
+        for k in range(0, last, S):
+            z = get(a, row + k)
+            x, y = minus_inner(x, get(a, p + k), z), minus_inner(y, get(a, q + k), z)
+        x = scale(inverse, x)
+        put(a, row + last, x)
+        put(a, row + last + S, scale(second, minus_inner(y, b, x)))
+
+
+@subroutine
+def reduce_four_rows(a, side, j, b, inverse, second):
+    """The same, four rows at a time."""
+    S = 2 * lanes(a)
+    p, last = j * (j + 1) // 2 * S, j * S
+    q = p + (j + 1) * S
+    for i in range(j + 2, side, 4):
+        i1, i2 = min(i + 1, side - 1), min(i + 2, side - 1)
+        i3 = min(i + 3, side - 1)
+        p0, p1 = i * (i + 1) // 2 * S, i1 * (i1 + 1) // 2 * S
+        p2, p3 = i2 * (i2 + 1) // 2 * S, i3 * (i3 + 1) // 2 * S
+        s0, t0 = negative_pair(a, p0 + last)
+        s1, t1 = negative_pair(a, p1 + last)
+        s2, t2 = negative_pair(a, p2 + last)
+        s3, t3 = negative_pair(a, p3 + last)
+        for k in range(0, last, S):
+            u, v = get(a, p + k), get(a, q + k)
+            x = get(a, p0 + k)
+            s0, t0 = minus_inner(s0, u, x), minus_inner(t0, v, x)
+            x = get(a, p1 + k)
+            s1, t1 = minus_inner(s1, u, x), minus_inner(t1, v, x)
+            x = get(a, p2 + k)
+            s2, t2 = minus_inner(s2, u, x), minus_inner(t2, v, x)
+            x = get(a, p3 + k)
+            s3, t3 = minus_inner(s3, u, x), minus_inner(t3, v, x)
+        for at, x, y in (
+            (p0 + last, s0, t0),
+            (p1 + last, s1, t1),
+            (p2 + last, s2, t2),
+            (p3 + last, s3, t3),
+        ):
+            x = scale(inverse, x)
+            put(a, at, x)
+            put(a, at + S, scale(second, minus_inner(y, b, x)))
 
 
 @subroutine
@@ -174,69 +216,3 @@ def negative_pair(a, p):
     """The negatives of two entries next to each other."""
     minus_one = splat(load(a, 0), -1)
     return scale(minus_one, get(a, p)), scale(minus_one, get(a, p + 2 * lanes(a)))
-
-
-@subroutine
-def multiply(a, v, u, side):
-    """Set u to the products of the matrices with v."""
-    S = 2 * lanes(a)
-    for i in range(side):
-        at = i * (i + 1) // 2 * S
-        y = get(v, i * S)
-        sum = scale(load(a, at + i * S), y)
-        for k in range(0, i * S, S):
-            x = get(a, at + k)
-            sum = plus(sum, x, get(v, k))
-            put(u, k, inner(get(u, k), x, y))
-        put(u, i * S, sum)
-
-
-@jit
-def top_triangles(re, im, start, steps, found):
-    """Estimate the largest eigenvalues from below, by so many steps of Lanczos.
-
-    Parameters
-    ----------
-    re, im : array, shape (side * (side + 1) / 2, count)
-    start : array, shape (2, side)
-        Real and imaginary parts of a unit vector.
-    steps : int
-    found : array, shape (count,)
-    """
-    (entries, number), side = re.shape, start.shape[1]
-    W = lanes(re)
-    S = 2 * W
-    flat_re, flat_im = re.reshape(re.size), im.reshape(im.size)
-    a = aligned(entries * S, found)
-    v, u = aligned(side * S, found), aligned(side * S, found)
-    before = aligned(side * S, found)
-    diagonal, squares = aligned(steps * W, found), aligned(steps * W, found)
-    zero = splat(load(a, 0), 0)
-    one = splat(zero, 1)
-    for first in range(0, number, W):
-        count = min(W, number - first)
-        take(flat_re, flat_im, entries, number, first, count, a)
-        for i in range(side):
-            put(v, i * S, (splat(zero, start[0, i]), splat(zero, start[1, i])))
-            put(before, i * S, (zero, zero))
-        beta = zero
-        for n in range(steps):
-            multiply(a, v, u, side)
-            alpha = zero
-            for k in range(0, side * S, S):
-                x, y = get(u, k), get(v, k)
-                alpha = alpha + x[0] * y[0] + x[1] * y[1]
-            square = zero
-            for k in range(0, side * S, W):
-                x = load(u, k) - alpha * load(v, k) - beta * load(before, k)
-                store(u, k, x)
-                square = square + x * x
-            store(diagonal, n * W, alpha)
-            store(squares, n * W, square)
-            beta = sqrt(square)
-            inverse = where_less(zero, square, one / beta, zero)
-            v, before = before, v
-            for k in range(0, side * S, S):
-                put(v, k, scale(inverse, get(u, k)))
-        top = largest_eigenvalue(diagonal, squares, steps)
-        store_first(found, first, top, count)

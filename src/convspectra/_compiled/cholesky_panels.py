@@ -12,6 +12,7 @@ import numpy as np
 from .._base import cached
 from .jit import jit, subroutine
 from .simd import (
+    ONE_REGISTER,
     highest,
     lanes,
     load,
@@ -33,7 +34,7 @@ from .split_complex import (
 from .workspace import aligned
 
 PANEL = 32  # columns of a panel, by experiment: it stays in the cache while it is used
-UNROLLED = 4  # columns that `add_product` computes together
+UNROLLED = 4  # columns that `add_product` computes together, at most
 VECTOR = 16  # numbers of single precision in a vector; rows are multiples of it
 
 
@@ -157,35 +158,63 @@ def add_product(re, im, panel, rows, sign, xr, xi, start, columns, stride_x):
     first, width, place, stride = panel
     step = lanes(re)
     zero = splat(load(re, 0), 0)
-    none = zero, zero
     signs = splat(zero, sign)
-    end = start + columns * stride_x
-    for k in range(0, width, UNROLLED):
-        for i in range(k // step * step, rows - first, 2 * step):
-            at = place + k * stride + i
-            pair = i + step < rows - first
-            r0, r1, r2, r3 = none, none, none, none
-            s0, s1, s2, s3 = none, none, none, none
-            for x in range(start, end, stride_x):
-                a = get_apart(xr, xi, x + i)
-                # The last vector may stand alone: then b is not used.
-                b = get_apart(xr, xi, x + i + step if pair else x + i)
-                u = splat_apart(xr, xi, x + k)
-                r0, s0 = inner(r0, u, a), inner(s0, u, b)
-                u = splat_apart(xr, xi, x + k + 1)
-                r1, s1 = inner(r1, u, a), inner(s1, u, b)
-                u = splat_apart(xr, xi, x + k + 2)
-                r2, s2 = inner(r2, u, a), inner(s2, u, b)
-                u = splat_apart(xr, xi, x + k + 3)
-                r3, s3 = inner(r3, u, a), inner(s3, u, b)
-            add_columns(re, im, at, stride, signs, (r0, r1, r2, r3))
-            if pair:
-                add_columns(re, im, at + step, stride, signs, (s0, s1, s2, s3))
+    end = columns * stride_x
+    count = rows - first
+    if ONE_REGISTER:
+        for k in range(0, width, UNROLLED):
+            for i in range(k // step * step, count, 2 * step):
+                # The last vector may stand alone: then it is computed twice.
+                j = min(i + step, count - step)
+                r, s = four_columns(
+                    xr, xi, start + k, start + i, start + j, end, stride_x
+                )
+                at = place + k * stride
+                add_columns(re, im, at + i, stride, signs, r)
+                if j > i:
+                    add_columns(re, im, at + j, stride, signs, s)
+    else:
+        for k in range(0, width, 2):
+            for i in range(k // step * step, count, step):
+                sums = two_columns(xr, xi, start + k, start + i, end, stride_x)
+                add_columns(re, im, place + k * stride + i, stride, signs, sums)
+
+
+@subroutine
+def four_columns(xr, xi, k, i, j, end, stride):
+    """As `two_columns`, for four of them, each with x[i] and with x[j]."""
+    zero = splat(load(xr, 0), 0)
+    none = zero, zero
+    r0, r1, r2, r3 = none, none, none, none
+    s0, s1, s2, s3 = none, none, none, none
+    for x in range(0, end, stride):
+        a, b = get_apart(xr, xi, x + i), get_apart(xr, xi, x + j)
+        u = splat_apart(xr, xi, x + k)
+        r0, s0 = inner(r0, u, a), inner(s0, u, b)
+        u = splat_apart(xr, xi, x + k + 1)
+        r1, s1 = inner(r1, u, a), inner(s1, u, b)
+        u = splat_apart(xr, xi, x + k + 2)
+        r2, s2 = inner(r2, u, a), inner(s2, u, b)
+        u = splat_apart(xr, xi, x + k + 3)
+        r3, s3 = inner(r3, u, a), inner(s3, u, b)
+    return (r0, r1, r2, r3), (s0, s1, s2, s3)
+
+
+@subroutine
+def two_columns(xr, xi, k, i, end, stride):
+    """Sums of conj(x[k]) x[i] and conj(x[k + 1]) x[i] over the columns."""
+    zero = splat(load(xr, 0), 0)
+    r0, r1 = (zero, zero), (zero, zero)
+    for x in range(0, end, stride):
+        a = get_apart(xr, xi, x + i)
+        r0 = inner(r0, splat_apart(xr, xi, x + k), a)
+        r1 = inner(r1, splat_apart(xr, xi, x + k + 1), a)
+    return r0, r1
 
 
 @subroutine
 def add_columns(re, im, at, stride, signs, sums):
-    """Add `signs` times one vector to each of four columns, from `at` on."""
+    """Add `signs` times one vector to each of some columns, from `at` on."""
     for x in sums:
         y = get_apart(re, im, at)
         put_apart(re, im, at, (y[0] + signs * x[0], y[1] + signs * x[1]))

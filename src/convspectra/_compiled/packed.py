@@ -34,6 +34,8 @@ class Panels:
     ----------
     axis : int
         The axis of the arrays that counts the matrices.
+    lanes : int
+        Matrices that are factorized together.
     entries : int
         Length of the other axis.
     leading_dimension : int
@@ -46,7 +48,7 @@ class Panels:
         norm of |L| |L|^H (with absolute values of the entries).
     """
 
-    axis = 0
+    axis, lanes = 0, 1
 
     def __init__(self, side: int) -> None:
         from .cholesky_panels import PANEL, layout
@@ -149,7 +151,7 @@ class Batched:
     See `cholesky_batched` for the format, and `Panels` for the attributes.
     """
 
-    axis = 1
+    axis, lanes = 1, 16
 
     def __init__(self, side: int) -> None:
         self.side, self.entries = side, side * (side + 1) // 2
@@ -182,7 +184,7 @@ class Batched:
         return ones > 0
 
     def largest_eigenvalues(self, re: np.ndarray, im: np.ndarray) -> np.ndarray:
-        from .cholesky_batched import top_triangles
+        from .lanczos_batched import top_triangles
 
         x, values = start_vector(self.side), np.empty(re.shape[1], re.dtype)
         start = np.array([x.real, x.imag], re.dtype)
@@ -193,6 +195,7 @@ class Batched:
 Storage: TypeAlias = Panels | Batched
 
 
+@cached(maxsize=256)
 def storage_of(side: int) -> Storage:
     """The storage in which single-precision matrices of this side are factorized."""
     return Batched(side) if side <= BATCHED_SIDE else Panels(side)

@@ -12,6 +12,7 @@ function in their place would cost the compiler about as much time as a long one
 import operator
 
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
@@ -20,6 +21,9 @@ from numba.np.arrayobj import make_array
 
 BYTES = 64  # of a vector: an AVX-512 register and a line of the cache
 INDEX = ir.IntType(32)
+# Whether a vector is one register, of 32 (AVX-512). Elsewhere it takes two of 16 or
+# more, and a loop with as many sums in hand as AVX-512 needs would keep them in memory.
+ONE_REGISTER = bool(get_host_cpu_features().get("avx512f"))
 
 
 class Vector(types.Type):

@@ -11,8 +11,7 @@ frequency, and group by group in each; those asked about are in this order.
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Callable
 
 import numpy as np
 
@@ -22,16 +21,13 @@ from .._arrays.threads import spread
 from .._compiled.packed import Panels, Storage
 from .._maps.split_complex import ColumnSymbols
 from .._maps.symbol import Taps, chunks, phase_like, symbol
+from .interpolation import Batches
 from .lanczos import norm_estimates
 
 # Most (frequencies x numbers per frequency) held at once; matrices are not held.
 NUMBERS_HELD = 2**22
-# Multiplications of a factorization that are worth a thread: about 10 ms.
-THREAD_PRODUCTS = 2**25
-
-# Slices of the frequencies in hand, with the matrices of all groups there in packed
-# storage: real parts and imaginary parts. Each may overwrite the one before.
-Batches: TypeAlias = Iterator[tuple[slice, np.ndarray, np.ndarray]]
+# Sides cubed of factorizations that are worth a thread: about 0.3 ms.
+THREAD_PRODUCTS = 2**23
 
 
 class GramPass(ABC):
@@ -49,8 +45,9 @@ class GramPass(ABC):
     def __init__(self, taps: Taps, grid_sizes: np.ndarray, storage: Storage) -> None:
         self.taps, self.grid_sizes, self.storage = taps, grid_sizes, storage
         self.groups, self.side = taps.channel_shape[0], storage.side
-        # How many frequencies are worth a thread.
-        self.thread_share = 1 + THREAD_PRODUCTS // (self.groups * self.side**3)
+        # How many frequencies are worth a thread, in whole vectors.
+        share = THREAD_PRODUCTS // (self.groups * self.side**3 * storage.lanes)
+        self.thread_share = max(1, share) * storage.lanes
 
     @abstractmethod
     def prepare(
@@ -106,8 +103,11 @@ class GramPass(ABC):
         if not len(which):
             return
         groups, axis = self.groups, self.storage.axis
-        own, index = np.unique(which // groups, return_inverse=True)
-        bounds = np.searchsorted(index, np.arange(len(own) + 1))
+        if groups == 1:
+            own, index, bounds = which, which, np.arange(len(which) + 1)
+        else:
+            own, index = np.unique(which // groups, return_inverse=True)
+            bounds = np.searchsorted(index, np.arange(len(own) + 1))
         make = self.prepare(frequencies[own], self.grid_sizes)
 
         def portion(start: int, stop: int) -> None:

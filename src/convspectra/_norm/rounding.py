@@ -29,6 +29,7 @@ from typing import TypeVar
 import numpy as np
 
 from .._arrays.array import Array, frobenius_norm, namespace
+from .._layer.boundary import boundary_of
 from .._layer.stencil import Stencil
 from .._maps.matrix import matrix_shape
 from .._maps.symbol import Taps
@@ -335,12 +336,14 @@ def layer_size(weight: Array, stencil: Stencil) -> float:
     """A bound on the norm of the layer with the sizes of its taps.
 
     That is a convolution after an extension that repeats each site at most `repeats`
-    times. The norm of the former is at most that of its symbol at frequency 0, sum over
-    t of |W_t|.
+    times, once if it is by zeros. The norm of the former is at most that of its symbol
+    at frequency 0, sum over t of |W_t|.
     """
     xp = namespace(weight)
     sums = xp.sum(xp.abs(weight), axis=tuple(range(2, weight.ndim)))
-    repeats = math.prod(1 + max_padding for max_padding in stencil.max_padding)
+    repeats = 1
+    if not boundary_of(stencil.boundary).is_zero:
+        repeats = math.prod(1 + max_padding for max_padding in stencil.max_padding)
     return math.sqrt(float(xp.sum(sums * sums)) * repeats)
 
 

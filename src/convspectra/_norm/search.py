@@ -29,7 +29,15 @@ from dataclasses import replace
 import numpy as np
 
 from .._arrays.array import asarray_like, is_host
-from .._maps.symbol import Taps, common_steps, frequencies_of, matrix_at
+from .._base import cached
+from .._maps.symbol import (
+    Pattern,
+    Taps,
+    common_steps,
+    frequencies_of,
+    matrix_at,
+    phase_factors,
+)
 from .._route import NormRoute
 from .boxes import (
     CONTINUOUS,
@@ -44,7 +52,7 @@ from .one_matrix import norm_of_one_matrix
 from .peak import NO_AGREEMENT, NO_PROGRESS, Peak
 from .rounding import UNIT_DOUBLE, effective_rtol, of_symbol
 from .screening import ScreeningPass
-from .small_matrices import SmallMatrices, norm_by_values
+from .small_matrices import SmallMatrices, norm_of_small_matrices
 
 # Delta below which a box is nearly its center: if that is above the threshold, so would
 # be all smaller boxes around it, and the threshold has to rise.
@@ -52,8 +60,11 @@ NARROW_DELTA = 0.1
 # Relative error of an estimate in single precision, with some to spare: only an
 # estimate above a threshold by more is acted upon.
 ESTIMATE_MARGIN = 1e-5
-# At least so many frequencies set a first threshold for all others.
-SAMPLE = 16
+# At least so many frequencies set a first threshold for all others: all of them if
+# matrices have no more entries together than SAMPLED_ENTRIES.
+SAMPLE, SAMPLED_ENTRIES = 16, 2**18
+# The largest side at which a decomposition takes less time than Lanczos.
+DECOMPOSED_SIDE = 32
 
 
 def norm_on_torus(
@@ -93,8 +104,13 @@ def dilation_reduced(taps: Taps) -> tuple[Taps, np.ndarray]:
     step = common_steps(taps.shifts)
     if (step == 1).all():
         return taps, step
-    pattern = replace(taps.pattern, shifts=taps.shifts // step)
-    return replace(taps, pattern=pattern), step
+    return replace(taps, pattern=_reduced(taps.pattern)), step
+
+
+@cached(maxsize=256)
+def _reduced(pattern: Pattern) -> Pattern:
+    """The same object for the same question: caches go by it."""
+    return replace(pattern, shifts=pattern.shifts // common_steps(pattern.shifts))
 
 
 def _norm_on_grid(
@@ -106,10 +122,10 @@ def _norm_on_grid(
         boxes = first_boxes(taps.degree, grid_sizes, real=real)
         half_step = half_step_delta(taps.degree, grid_sizes)
         return _Search(taps, boxes, route, rtol, half_step).run()
-    points = frequencies_of(taps.pattern, tuple(map(int, grid_sizes)), real=real).points
-    if route.algorithm == "values":
-        return norm_by_values(taps, points, grid_sizes)
-    boxes = single_points(points, taps.degree, grid_sizes)
+    kept = frequencies_of(taps.pattern, tuple(map(int, grid_sizes)), real=real)
+    if route.algorithm == "small matrices":
+        return norm_of_small_matrices(taps, kept)
+    boxes = single_points(kept.points, taps.degree, grid_sizes)
     return _Search(taps, boxes, route, effective_rtol(rtol)).run()
 
 
@@ -141,6 +157,7 @@ class _Search:
         if route.is_screened and isinstance(self.grams, DoublePass):
             self.screening = ScreeningPass(self.grams)
         self.first_pass = self.screening or self.grams
+        self.side = min(out, taps.columns)
         self.rtol, self.allowance = rtol, of_symbol(taps, UNIT_DOUBLE)
         self.lower, self.threshold = 0.0, self.allowance.threshold(0.0, rtol)
         # The frequency, group and vectors of the largest norm found.
@@ -203,7 +220,8 @@ class _Search:
 
         Values only claim what is below it; a factor certifies that for each box.
         """
-        small = SmallMatrices(self.taps, centers, self.grid_sizes)
+        phases = phase_factors(self.taps.shifts, centers, self.grid_sizes)
+        small = SmallMatrices(self.taps, phases)
         norms = small.norms()
         self._rise_to(centers, int(np.argmax(norms)), exact=True)
         squares = self._squares(delta)
@@ -229,6 +247,7 @@ class _Search:
             # Most others are below the threshold that a sample sets: of n matrices in
             # any order, about n / k are above the largest of k.
             size = SAMPLE + 2 * math.isqrt(len(which))
+            size = max(size, SAMPLED_ENTRIES // self.side**2)
             sample = which[:: -(-len(which) // size)]
             estimates = self.first_pass.estimates(centers, sample)
             self._try_to_rise(centers, sample, estimates)
@@ -240,7 +259,9 @@ class _Search:
             which = which[~self.screening.below(centers, which, squares)]
             if not len(which):
                 return which
-            estimates = self.screening.estimates(centers, which)
+            estimates = np.array([self.lower])
+            if not self._is_found(centers, which):
+                estimates = self.screening.estimates(centers, which)
             if not self._try_to_rise(centers, which, estimates):
                 break
         squares = self._squares(delta[which])
@@ -251,6 +272,13 @@ class _Search:
         below = np.zeros(len(which), dtype=bool)
         below[~clear] = self.grams.below(centers, which[~clear], squares[~clear])
         return which[~below]
+
+    def _is_found(self, centers: np.ndarray, which: np.ndarray) -> bool:
+        """Whether `which` is only the matrix of the largest norm found."""
+        number, group = divmod(int(which[0]), self.groups)
+        center, found_group, *_ = self.found
+        same = group == found_group and (centers[number] == center).all()
+        return len(which) == 1 and bool(same)
 
     def _try_to_rise(
         self, centers: np.ndarray, which: np.ndarray, estimates: np.ndarray
@@ -281,6 +309,7 @@ class _Search:
         """Raise lower bound and threshold to the norm of a matrix, if it is larger."""
         number, group = divmod(matrix, self.groups)
         h = matrix_at(self.taps, centers[number], group, self.grid_sizes)
+        exact = exact or self.side <= DECOMPOSED_SIDE
         left, right, norm = top_singular_vectors(h, exact=exact)
         if norm > self.lower:
             self.lower, threshold = norm, self.allowance.threshold(norm, self.rtol)

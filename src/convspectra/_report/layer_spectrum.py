@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays.array import to_numpy
+from .._arrays.array import Array, to_numpy
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer
 from .._layer.stencil import stencil_of
@@ -169,10 +169,17 @@ def layer_spectrum(
         values=values,
         exact=stencil.is_torus and not unknown,
         norm=norm,
-        reshaped=float(reshaped_norm(weight, geometry).value),
+        reshaped=_reshaped(weight, geometry, values),
         unknown=unknown,
         left_out=left_out,
         has_lower=not free or norm.lower != NO_LOWER,
         upper_if_depthwise=upper_if_depthwise(layer, unknown, rtol),
         seconds=time.perf_counter() - start,
     )
+
+
+def _reshaped(weight: Array, geometry: Geometry, values: np.ndarray | None) -> float:
+    """The norm of the kernel as one matrix: with one tap it is the layer's own."""
+    if values is not None and math.prod(weight.shape[2:]) == 1:
+        return float(values.max())
+    return float(reshaped_norm(weight, geometry).value)

@@ -19,7 +19,7 @@ def clip_(
     max_norm : float, or mapping of str to float or None
         As for `SpectralClip`.
     linear : bool
-        Whether to clip Dense layers too.
+        Whether to clip Dense layers too. Frozen layers are never clipped.
 
     Returns
     -------
@@ -27,7 +27,7 @@ def clip_(
         The norms before and after, of the tori on which the layers were clipped, and
         the layers that were left unchanged.
     """
-    return bring_inside(model, max_norm, "clip", linear=linear, frozen=True)
+    return bring_inside(model, max_norm, "clip", linear=linear)
 
 
 def project_(
@@ -48,4 +48,4 @@ def project_(
     Pass
         The certified norms before and after, and the layers that were left unchanged.
     """
-    return bring_inside(model, max_norm, "project", linear=linear, frozen=True)
+    return bring_inside(model, max_norm, "project", linear=linear)

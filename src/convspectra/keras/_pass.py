@@ -17,6 +17,7 @@ from .._training import Bounds, Change, Pass, bounds_of
 from ._record import Recorder, Use, check_is_built
 
 NO_BOUND = "no bound is asked for it"
+FROZEN = "its weight is frozen"
 IS_DENSE = "it is a Dense layer, and `linear` is False"
 
 
@@ -45,17 +46,15 @@ def bring_inside(
     method: str,
     *,
     linear: bool,
-    frozen: bool,
 ) -> Pass:
     """Bring the kernels of a model inside their bounds; all of them, or none.
 
-    `linear` and `frozen` say whether Dense layers, and weights that are not trained,
-    are among them.
+    `linear` says whether Dense layers are among them. Frozen weights are not.
     """
     start = time.perf_counter()
     check_is_built(model)
     recorder = Recorder(model, batch_norms=False)
-    targets, left = targets_of(recorder.uses, max_norm, linear=linear, frozen=frozen)
+    targets, left = targets_of(recorder.uses, max_norm, linear=linear)
     made: dict[int, Enforced] = {}
     wrong: dict[int, str] = {}
 
@@ -82,7 +81,7 @@ def bring_inside(
 
 
 def targets_of(
-    uses: Sequence[Use], max_norm: Bounds, *, linear: bool, frozen: bool
+    uses: Sequence[Use], max_norm: Bounds, *, linear: bool
 ) -> tuple[list[Target], dict[str, str]]:
     """The kernels to be bounded, and why others are not."""
     if not uses:
@@ -92,7 +91,7 @@ def targets_of(
     found: dict[int, Target] = {}
     skipped: dict[str, str] = {}
     for use, bound in zip(uses, bounds_of([use.name for use in uses], max_norm)):
-        reason = _reason(use, bound, linear=linear, frozen=frozen)
+        reason = _reason(use, bound, linear=linear)
         if reason or bound is None or use.variable is None:
             skipped[use.name] = reason
             continue
@@ -103,10 +102,15 @@ def targets_of(
         target.max_norm = min(target.max_norm, bound)
         if use.geometry not in target.geometries:
             target.geometries.append(use.geometry)
+    if not found and FROZEN in skipped.values():
+        raise ValueError(
+            "The model must have weights to bound, but all of them are frozen. "
+            "Set `trainable = True` for those that are to be bounded."
+        )
     return list(found.values()), skipped
 
 
-def _reason(use: Use, bound: float | None, *, linear: bool, frozen: bool) -> str:
+def _reason(use: Use, bound: float | None, *, linear: bool) -> str:
     """Why a kernel is left alone; empty if it is not."""
     if bound is None:
         return NO_BOUND
@@ -114,7 +118,7 @@ def _reason(use: Use, bound: float | None, *, linear: bool, frozen: bool) -> str
         return IS_DENSE
     if use.variable is None:
         return "its kernel is computed from other weights"
-    return "" if use.variable.trainable or frozen else "its weight is frozen"
+    return "" if use.variable.trainable else FROZEN
 
 
 def _change(target: Target, method: str, found: Enforced) -> Change:

@@ -107,9 +107,7 @@ class SpectralClip(keras.callbacks.Callback):
         """Make a pass now: bring every layer within its bound."""
         start, model = time.perf_counter(), self.model
         assert model is not None  # `fit` sets it
-        self.last = bring_inside(
-            model, self.max_norm, self.method, linear=self.linear, frozen=False
-        )
+        self.last = bring_inside(model, self.max_norm, self.method, linear=self.linear)
         self.passes += 1
         if self.log is not None:
             for change in self.last.changes:

@@ -21,6 +21,7 @@ from ._modules import (
     unwrapped,
 )
 from ._record import Recorder, Use, Uses, run
+from ._warm_norm import WarmNorm
 
 NEVER = "it did not run (the example is run in evaluation mode)"
 OWN_FORWARD = (
@@ -44,6 +45,8 @@ class Layers(Sequence[Layer]):
     found: tuple[Layer, ...]
     skipped: dict[str, str]
     uses: tuple[Use, ...] = field(repr=False)  # the modules behind them
+    # What `penalty` keeps from step to step, for each use.
+    warm: dict[Any, WarmNorm] = field(repr=False, default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.found)

@@ -21,7 +21,7 @@ def norm_of(weight: torch.Tensor, geometry: str) -> torch.Tensor:
     """
     if torch.compiler.is_compiling():
         return _norm(weight, geometry)[0]
-    return _bound_and_gradient(weight, geometry, has_gradient=True)[1]
+    return bound_and_gradient(weight, geometry, has_gradient=True)[1]
 
 
 def text_of(geometry: Geometry) -> str:
@@ -31,13 +31,14 @@ def text_of(geometry: Geometry) -> str:
 
 @torch.library.custom_op("convspectra::norm", mutates_args=())
 def _norm(weight: torch.Tensor, geometry: str) -> tuple[torch.Tensor, torch.Tensor]:
-    gradient, upper = _bound_and_gradient(weight, geometry, has_gradient=False)
+    gradient, upper = bound_and_gradient(weight, geometry)
     return upper, gradient.contiguous()
 
 
-def _bound_and_gradient(
-    weight: torch.Tensor, geometry: str, *, has_gradient: bool
+def bound_and_gradient(
+    weight: torch.Tensor, geometry: str, *, has_gradient: bool = False
 ) -> tuple[Any, ...]:
+    """The gradient, and the certified upper bound, which may have this derivative."""
     stencil = stencil_of(weight, Geometry(**_tuples(json.loads(geometry))))
 
     def bound_and_gradient(plain: Any) -> tuple[Any, float]:

@@ -8,13 +8,17 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from .._arrays.array import is_transformed
 from .._bound.clip import circular_surrogate
 from .._layer.geometry import Geometry
 from .._layer.stencil import stencil_of
 from .._spectrum import singular_values
+from ._layers import Layers
 from ._modules import check_has_numbers
 from ._norm_op import norm_of, text_of
+from ._record import Use
 from ._targets import Bounds, bound_of_each, uses_in
+from ._warm_norm import WarmNorm, can_follow
 
 KINDS = ("norm", "values")
 
@@ -36,8 +40,10 @@ def penalty(
         As for `SpectralClip`.
     example : Any
         What determines the input sizes of the layers: an input of the model, which is
-        then called, or an earlier result of `layers`, which costs nothing. Without one,
-        the norms are those for every input size.
+        then called, or an earlier result of `layers`. Without one, the norms are those
+        for every input size. For training take the result of `layers`: norms are then
+        estimates, by a step of power iteration from a vector that is kept in it from
+        one call to the next. All other norms are certified, which takes longer.
     kind : {"norm", "values"}
         Whether to penalize the norm only, or every singular value of the circular
         layer. The latter is the squared distance, per site, to the layer that the
@@ -54,7 +60,6 @@ def penalty(
     if kind not in KINDS:
         raise ValueError(f"`kind` must be one of {', '.join(KINDS)}, got {kind!r}.")
     check_has_numbers(model)
-    violation = _of_norm if kind == "norm" else _of_values
     total = torch.zeros(())
     uses = uses_in(model, example)
     for use, bound in bound_of_each(uses, max_norm, linear=linear):
@@ -66,14 +71,24 @@ def penalty(
                 "torch.nn.utils.parametrizations instead."
             )
         weight = use.weight  # once: a parametrization computes it
-        total = total.to(weight.device) + violation(weight, use.geometry, bound)
+        if kind == "values":
+            square = _of_values(weight, use.geometry, bound)
+        else:
+            norm = _norm(weight, use, example)
+            square = (torch.relu(norm - bound) ** 2).to(_wide(weight))
+        total = total.to(weight.device) + square
     return total
 
 
-def _of_norm(weight: torch.Tensor, geometry: Geometry, bound: float) -> torch.Tensor:
-    """The square by which the norm exceeds the bound."""
-    square = torch.relu(norm_of(weight, text_of(geometry)) - bound) ** 2
-    return square.to(_wide(weight))
+def _norm(weight: torch.Tensor, use: Use, example: Any) -> torch.Tensor:
+    """The norm of a layer: by a warm vector if there is a place to keep one."""
+    followed = can_follow(weight) and not is_transformed(weight)
+    if not isinstance(example, Layers) or not followed:
+        return norm_of(weight, text_of(use.geometry))
+    warm = example.warm.get(use.key)
+    if warm is None:
+        warm = example.warm[use.key] = WarmNorm(weight.detach(), use.geometry)
+    return warm.factor * warm(weight).double()
 
 
 def _of_values(weight: torch.Tensor, geometry: Geometry, bound: float) -> torch.Tensor:
