@@ -12,6 +12,11 @@ from convspectra._arrays.threads import cores
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+# XLA optimizes for longer than the tests then run. It is read when JAX is imported.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+)
 # TensorFlow's plain CPU code has no dilated transposed convolutions; oneDNN's has, and
 # is the default on machines of one maker only. It is read when TensorFlow is imported.
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"

@@ -65,11 +65,12 @@ def test_the_scripts_of_a_page_run(page, name, block, tmp_path):
     assert done.returncode == 0, f"{page}: {done.stderr[-3000:]}"
 
 
-def test_the_reference_has_every_public_name(torch, keras):
+def test_the_reference_has_every_public_name(torch, keras, jax):
     for module, page in (
         (convspectra, "convspectra"),
         (convspectra.torch, "torch"),
         (convspectra.keras, "keras"),
+        (convspectra.jax, "jax"),
     ):
         text = (ROOT / "docs" / "api" / f"{page}.md").read_text(encoding="utf-8")
         listed = re.findall(rf"^::: {module.__name__}\.(\w+)$", text, re.MULTILINE)

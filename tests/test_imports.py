@@ -18,6 +18,10 @@ PUBLIC = """
 
 
 TRAINING = "Change Layers Pass SpectralClip bounded clip_ layers penalty project_"
+IN_JAX = """
+    Layers SpectralClipState clip clip_tree layers norm_estimate penalty project_tree
+    spectral_clip
+"""
 
 
 def test_public_names_are_these():
@@ -37,12 +41,15 @@ def test_public_names_are_documented(name):
     assert getattr(convspectra, name).__doc__
 
 
-@pytest.mark.parametrize("framework", ["keras", "torch"])
-def test_public_names_of_the_training_side_are_these(framework):
-    needed(framework)
+@pytest.mark.parametrize(
+    ("framework", "expected"),
+    [("jax", IN_JAX), ("keras", TRAINING), ("torch", TRAINING)],
+)
+def test_public_names_of_the_training_side_are_these(framework, expected):
+    needed("flax" if framework == "jax" else framework)
     found = getattr(convspectra, framework)  # imported when it is asked for
     names = {name for name in vars(found) if not name.startswith("_")}
-    assert names - {"lightning", "transformers"} == set(TRAINING.split())
+    assert names - {"lightning", "transformers"} == set(expected.split())
     assert all(getattr(found, name).__doc__ for name in names)
 
 
@@ -54,6 +61,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 @pytest.mark.parametrize(
     "library",
     [
+        "flax",
         "jax",
         "keras",
         "matplotlib",

@@ -25,6 +25,7 @@ from ._spectrum import singular_values as singular_values
 from ._spectrum import summarize as summarize
 
 if _typing.TYPE_CHECKING:
+    from . import jax as jax
     from . import keras as keras
     from . import torch as torch
 
@@ -34,7 +35,7 @@ else:
 
     def __getattr__(name: str) -> _typing.Any:
         """Import what takes long when it is asked for: frameworks, and the metadata."""
-        if name in ("keras", "torch"):
+        if name in ("jax", "keras", "torch"):
             return _import_module(f".{name}", __name__)
         if name == "__version__":
             return _import_module("importlib.metadata").version(__name__)

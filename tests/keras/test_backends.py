@@ -11,13 +11,8 @@ from optional import needed
 needed("keras")
 ROOT = Path(__file__).parents[2]
 FILES = ["tests/keras/test_layers.py", "tests/keras/test_training.py"]
-# Threads that wait cost processor time, and so do optimizations of what runs once.
-QUICK = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_backend_optimization_level=0 "
-    "--xla_llvm_disable_expensive_passes=true",
-}
+# Threads that wait cost processor time.
+QUICK = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 # Without TensorFlow, which most users of these backends do not have; Keras imports it
 # if it can, which takes longer than most tests.
 ALONE = """

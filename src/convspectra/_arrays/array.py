@@ -182,24 +182,27 @@ def frobenius_norm(x: Array) -> float:
     return math.sqrt(complex(xp.vecdot(flat, flat)).real)
 
 
+def device_of(x: Array) -> Any:
+    """Where new arrays go that meet `x`; None, JAX's choice, if `x` is sharded."""
+    found = array_api_compat.device(x)
+    return None if len(getattr(found, "device_set", ())) > 1 else found
+
+
 def asarray_like(x: Array, values: np.ndarray) -> Array:
     """Floating-point `values` in the library, dtype and device of `x`."""
     if is_host(x):
         return np.asarray(values, dtype=x.dtype)
-    device = array_api_compat.device(x)
-    return namespace(x).asarray(values, dtype=x.dtype, device=device)
+    return namespace(x).asarray(values, dtype=x.dtype, device=device_of(x))
 
 
 def zeros_for(x: Array, shape: tuple[int, ...]) -> Array:
     """Zeros of this shape in the library, dtype and device of `x`."""
-    device = array_api_compat.device(x)
-    return namespace(x).zeros(shape, dtype=x.dtype, device=device)
+    return namespace(x).zeros(shape, dtype=x.dtype, device=device_of(x))
 
 
 def indices_like(x: Array, indices: np.ndarray) -> Array:
     """Integer `indices` in the library and on the device of `x`."""
-    device = array_api_compat.device(x)
-    return namespace(x).asarray(indices.astype(np.int32), device=device)
+    return namespace(x).asarray(indices.astype(np.int32), device=device_of(x))
 
 
 def to_numpy(x: Array) -> np.ndarray:

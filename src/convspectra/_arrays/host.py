@@ -14,6 +14,7 @@ from .array import (
     Array,
     asarray_like,
     conj,
+    device_of,
     dtype_name,
     is_complex,
     is_host,
@@ -57,7 +58,7 @@ def numpy_or_none(weight: Array) -> np.ndarray | None:
 
 def from_numpy(weight: Array, found: np.ndarray) -> Array:
     """An array of NumPy's in the library and on the device of `weight`."""
-    return namespace(weight).asarray(found, device=array_api_compat.device(weight))
+    return namespace(weight).asarray(found, device=device_of(weight))
 
 
 def _is_torch_on_cpu(x: Array) -> bool:
@@ -171,8 +172,8 @@ def scalar_like(weight: Array, value: float) -> Any:
     """A real number in double precision, in the library and device of `weight`."""
     if array_api_compat.is_numpy_array(weight):
         return np.float64(value)
-    xp, device = namespace(weight), array_api_compat.device(weight)
-    return xp.asarray(value, dtype=xp.float64, device=device)
+    xp = namespace(weight)
+    return xp.asarray(value, dtype=xp.float64, device=device_of(weight))
 
 
 def is_differentiated(weight: Array) -> bool:
