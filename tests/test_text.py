@@ -71,13 +71,14 @@ def test_a_norm_is_shown_rounded_outward():
 
 
 BOUND = ["--max-norm", "1", "-o", "new.npy"]
+STATED = ["--stride", "1", "--groups", "1", "--boundary", "circular"]
 TABLES = {
     "norm": (render.NORM, ["k.npy"], "kernels"),
     "clip": (render.CHANGE, ["k.npy", *BOUND], "kernels"),
     "project": (render.PROJECTION, ["k.npy", *BOUND], "kernels"),
     "compare": (render.COMPARISON, ["k.npy"], "kernels"),
     "diff": (render.GROWTH, ["k.npy", "other/k.npy"], "kernels"),
-    "report": (spectra.COLUMNS, ["k.npy"], "layers"),
+    "report": (spectra.COLUMNS, ["k.npy", *STATED], "layers"),
 }
 
 
@@ -99,12 +100,13 @@ def test_tables_show_bounds_that_hold(command, seed, tmp_path, monkeypatch, caps
     columns, argv, rows = TABLES[command]
     argv = [command, *argv, "--grid", "5"]
     assert main(argv) == 0
-    _, *lines = capsys.readouterr().out.splitlines()
+    header, *lines = capsys.readouterr().out.splitlines()
+    keys = [columns[heading] for heading in re.split(r"\s{2,}", header)]
     assert main([*argv, "--json"]) == 0
     stated = json.loads(capsys.readouterr().out)[rows]
     bounds = 0
     for line, row in zip(lines, stated, strict=True):
-        texts = dict(zip(columns.values(), re.split(r"\s{2,}", line), strict=True))
+        texts = dict(zip(keys, re.split(r"\s{2,}", line), strict=True))
         for key in texts.keys() & row.keys():
             way = side(key, row)
             bounds += abs(way)

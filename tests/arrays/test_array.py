@@ -56,7 +56,7 @@ def test_definite_matrices_are_told_from_others(faster_torch, xp, monkeypatch):
     if xp.__name__.endswith("tensorflow"):
         return  # all that decides by numbers gets them as NumPy's
     if not faster_torch:
-        monkeypatch.setattr(linalg, "_faster_torch", lambda _: None)
+        monkeypatch.setattr(linalg, "_faster_torch", lambda *_: None)
         if xp.__name__ == "torch":
             return  # there is no other way
     found = are_definite(definite_and_not(xp))
@@ -69,7 +69,7 @@ def nan_factors(matrices):
 
 
 def test_a_factor_of_nan_is_none(monkeypatch):
-    monkeypatch.setattr(linalg, "_faster_torch", lambda _: None)
+    monkeypatch.setattr(linalg, "_faster_torch", lambda *_: None)
     monkeypatch.setattr(array_api_compat.numpy.linalg, "cholesky", nan_factors)
     assert not are_definite(definite_and_not(np)).any()
     weight = np.array([[[1.0, 2.0, 3.0]]])

@@ -4,7 +4,7 @@ import fnmatch
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from .like import described_by
 
 Table = Mapping[str, Mapping[str, Any]]
 FIELDS = tuple(field.name for field in fields(Geometry))
+DEFAULTS = asdict(Geometry(None))
 NAMED = 20  # arrays that an error lists
 # Fields without which a geometry is not known. Where all are stated, others that are
 # not have the defaults of `Geometry`, as the options document them.
@@ -236,11 +237,16 @@ def check_table(table: Table, names: list[str]) -> None:
 
 
 def _stated(kernel: Kernel, options: Options) -> dict[str, Any]:
-    """What is said of the geometry of a kernel, by whomever."""
+    """What is said of the geometry of a kernel, by whomever.
+
+    A table for a kernel states all of it: what the table leaves out has its default.
+    """
     stated = {"grid": None, **options.geometry, **kernel.stated}
-    for key, more in options.table.items():
-        if _matches(kernel.name, key):
-            stated |= {name: _plain(value) for name, value in more.items()}
+    tables = [more for key, more in options.table.items() if _matches(kernel.name, key)]
+    if tables:
+        stated = DEFAULTS | stated
+    for more in tables:
+        stated |= {name: _plain(value) for name, value in more.items()}
     return stated
 
 

@@ -105,19 +105,22 @@ def _bounded(
     inside = enforced(target, method, proposed)
     changed = jnp.any(inside != proposed)
     if method != "clip":
-        inside = _with_margin(target, kernel, inside)
+        inside = _with_margin(target, kernel, update, inside)
     return jnp.where(changed, (inside - kernel).astype(update.dtype), update)
 
 
-def _with_margin(target: Target, kernel: jax.Array, inside: jax.Array) -> jax.Array:
+def _with_margin(
+    target: Target, kernel: jax.Array, update: jax.Array, inside: jax.Array
+) -> jax.Array:
     """A kernel scaled down so that rounding does not take it out of its bound.
 
-    What is applied is kernel + (inside - kernel), where the difference, the sum and the
-    scaling are each rounded: by at most half a spacing of entries that together are
-    smaller than those of kernel and inside.
+    What is applied is kernel + (inside - kernel). The difference is rounded by at most
+    half a spacing times |kernel| + |inside|, the sum and the scaling by as much times
+    |inside| each; updates may be less precise than the kernel.
     """
     weight = to_layer(target.role, inside)
     lipschitz = max(norm_lipschitz(weight, g) for g in target.geometries)
     lengths = jnp.linalg.norm(kernel.ravel()) + 2 * jnp.linalg.norm(inside.ravel())
-    margin = lipschitz * spacing(inside) * lengths / target.max_norm
+    unit = max(spacing(inside), spacing(update))
+    margin = lipschitz * unit * lengths / target.max_norm
     return (inside * (1 - margin)).astype(inside.dtype)

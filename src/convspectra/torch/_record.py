@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.modules import module as module_hooks
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.utils.parametrize import is_parametrized
+from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from .._layer.geometry import Geometry
 from ._calls import Call, Calls
@@ -170,6 +170,8 @@ class Recorder:
         """Note a convolution, by the parameter that is its weight."""
         inner, weight = self._running[-1], call.weight
         module = inner.module
+        if any(isinstance(r.module, ParametrizationList) for r in self._running):
+            return  # that computes a weight, as `bounded` does
         if isinstance(module, KNOWN) and _is_own_weight(module, weight):
             inner.own.append(call)
             return
