@@ -101,7 +101,11 @@ def test_tables_show_bounds_that_hold(command, seed, tmp_path, monkeypatch, caps
     argv = [command, *argv, "--grid", "5"]
     assert main(argv) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    keys = [columns[heading] for heading in re.split(r"\s{2,}", header)]
+    left = iter(columns.items())  # a table may leave columns out
+    keys = [
+        next(key for heading, key in left if heading.strip() == shown)
+        for shown in re.split(r"\s{2,}", header)
+    ]
     assert main([*argv, "--json"]) == 0
     stated = json.loads(capsys.readouterr().out)[rows]
     bounds = 0
