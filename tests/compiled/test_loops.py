@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 
-from convspectra._compiled import cholesky_batched, cholesky_panels, dqds, simd
+from convspectra._compiled import cholesky_batched, cholesky_panels, dqds, jit, simd
 from convspectra._compiled.cholesky_batched import (
     definite_products,
     definite_triangles,
@@ -291,6 +291,8 @@ def with_other_registers(monkeypatch):
 
     def imported(module):
         monkeypatch.setattr(simd, "ONE_REGISTER", not simd.ONE_REGISTER)
+        # Nothing of it is kept on disk: no process could import that module again.
+        monkeypatch.setattr(jit._SourceCache, "_path", lambda *_: None)
         spec = importlib.util.spec_from_file_location(
             f"{module.__name__}_elsewhere", module.__file__
         )
