@@ -10,6 +10,7 @@ from oracles import norm_by_matrix
 from convspectra import Geometry
 from convspectra._checkpoint.select import Options, select
 from convspectra._cli.main import main
+from convspectra._price import Machine
 from convspectra._report import affordable
 from convspectra._report.affordable import excesses
 
@@ -45,9 +46,10 @@ def test_small_layers_come_first_and_a_budget_allows_more(tmp_path, rng, monkeyp
     np.savez(tmp_path / "k.npz", **weights)
     options = Options(geometry={"grid": 64})
     layers = select(tmp_path / "k.npz", options).layers
-    monkeypatch.setattr(affordable, "product_rate", lambda: 1e8)
+    slow = Machine(product_rate=1e8, cores=2)
+    monkeypatch.setattr(affordable, "this_machine", lambda: slow)
     assert excesses(layers, 10**4) == {}
-    costs = sorted(affordable._cost(layer).seconds for layer in layers)
+    costs = sorted(affordable._cost(layer, 1e8).seconds for layer in layers)
     found = excesses(layers, 1.01 * (costs[0] + costs[1]))
     assert found.keys() == {"large"}
     assert "beyond the budget of" in found["large"].values

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._checkpoint.select import StoredLayer
 from .._layer.stencil import stencil_of
-from .._price import VALUES_WORK, product_rate
+from .._price import NOMINAL, VALUES_WORK, this_machine
 
 # What all the values of a file may take together, unless the user states a budget.
 SECONDS, BYTES = 60.0, 2**30
@@ -43,11 +43,13 @@ def excesses(layers: Sequence[StoredLayer], budget: float | None) -> dict[str, E
     """What is beyond the budget, by the names of the layers.
 
     Values of small layers come first, so that few large ones are left out rather than
-    many small ones. A stated budget, in seconds, raises the limit on the memory, too.
+    many small ones. A stated budget, in seconds of this machine, raises the limit on
+    the memory, too. Without one, every machine leaves out the same.
     """
     most = SECONDS if budget is None else budget
+    rate = (NOMINAL if budget is None else this_machine()).product_rate
     memory = BYTES * max(most / SECONDS, 1)
-    costs = {layer.name: _cost(layer) for layer in layers}
+    costs = {layer.name: _cost(layer, rate) for layer in layers}
     found: dict[str, Excess] = {}
     seconds = used = 0.0
     for name, cost in sorted(costs.items(), key=lambda item: item[1].seconds):
@@ -69,7 +71,7 @@ def excesses(layers: Sequence[StoredLayer], budget: float | None) -> dict[str, E
     return found
 
 
-def _cost(layer: StoredLayer) -> _Cost:
+def _cost(layer: StoredLayer, rate: float) -> _Cost:
     """Of the values of a layer, by its shapes alone."""
     shape, geometry = layer.kernel.shape, layer.geometry
     weight = np.broadcast_to(np.float32(0), shape)
@@ -91,4 +93,4 @@ def _cost(layer: StoredLayer) -> _Cost:
     padded = [(n - 1) * s + d * (k - 1) + 1 for n, s, d, k in steps]
     read = math.prod(map(max, padded, stencil.columns))
     numbers = float(groups * (inputs * read + out * math.prod(stencil.rows)))
-    return _Cost(work / product_rate(), 4 * matrices * short, numbers)
+    return _Cost(work / rate, 4 * matrices * short, numbers)
