@@ -9,10 +9,11 @@ from torch.nn.utils import parametrize
 
 from .._base import size
 from .._layer.geometry import Geometry
+from .._training import Bounds, check_bounds
 from ._modules import KNOWN, check_has_numbers, geometry_of, has_own_forward
 from ._record import Use, Uses
 from ._scaling import Scaling
-from ._targets import Bounds, bound_of_each, checked, uses_in
+from ._targets import bound_of_each, uses_in
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -58,7 +59,7 @@ def bounded(
     torch.nn.Module
         The same module.
     """
-    checked(max_norm)
+    check_bounds(max_norm)
     check_has_numbers(module)
     if certify not in ("eval", "always"):
         certify = size("certify", certify, least=1)

@@ -4,10 +4,11 @@ from typing import Any
 
 from torch import nn
 
+from .._training import Bounds, Pass, check_bounds
 from ._modules import check_has_numbers
-from ._pass import Pass, bound_all
+from ._pass import bound_all
 from ._replicas import replicas_of
-from ._targets import Bounds, checked, targets_of, uses_in
+from ._targets import targets_of, uses_in
 
 
 def clip_(
@@ -68,7 +69,7 @@ def project_(
 def _once(
     model: nn.Module, max_norm: Bounds, example: Any, linear: bool, method: str
 ) -> Pass:
-    checked(max_norm)
+    check_bounds(max_norm)
     check_has_numbers(model)
     uses = uses_in(model, example)
     targets = targets_of(uses, max_norm, linear=linear)

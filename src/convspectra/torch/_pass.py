@@ -2,15 +2,15 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 
 import torch
 
 from .._arrays.host import one_thread
 from .._arrays.threads import spread
 from .._bound.enforce import Enforced, enforce, norm_lipschitz
-from .._text import Upper, aligned, cell
+from .._training import Change, Pass
 from ._fold import enforce_folded, folded_norm, frozen_gains
 from ._replicas import Replicas, write
 from ._targets import Target, Targets
@@ -20,67 +20,6 @@ ROUNDING = 1.001
 # A kernel that has moved is not measured again while its norm has certainly grown by
 # at most this factor; what a pass then reports is too high by no more.
 UNMOVED_FACTOR = 1.05
-Norm = float | Callable[[], float]
-
-
-class Change:
-    """The certified upper bounds on one layer's norm before and after a pass.
-
-    With the method "clip" they are computed on first access, with a relative gap of
-    0.01: a clip takes less time than its norms. If a kernel has hardly moved since its
-    norm was computed, the bound may be 5 % too high.
-
-    Attributes
-    ----------
-    name : str
-    before, after : float
-    max_norm : float
-    """
-
-    name: str
-    max_norm: float
-
-    def __init__(self, name: str, before: Norm, after: Norm, max_norm: float) -> None:
-        self.name, self.max_norm = name, max_norm
-        self._before, self._after = before, after
-
-    @cached_property
-    def before(self) -> float:
-        return self._before() if callable(self._before) else self._before
-
-    @cached_property
-    def after(self) -> float:
-        return self._after() if callable(self._after) else self._after
-
-    def __repr__(self) -> str:
-        return f"Change({self.name!r}, {self.before}, {self.after}, {self.max_norm})"
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """What a pass did to the layers of a model; `print` shows it as a table.
-
-    Attributes
-    ----------
-    changes : tuple of Change
-        One for each kernel, including those that already satisfied their bound.
-    skipped : dict of str to str
-        The names of layers that were left unchanged, and the reasons.
-    seconds : float
-    """
-
-    changes: tuple[Change, ...]
-    skipped: dict[str, str]
-    seconds: float
-
-    def __str__(self) -> str:
-        rows = [
-            [c.name, cell(Upper(c.before)), cell(Upper(c.after)), str(c.max_norm)]
-            for c in self.changes
-        ]
-        table = aligned(["layer", "norm before", "after", "bound"], rows)
-        notes = [f"{name}: left unchanged, {why}" for name, why in self.skipped.items()]
-        return "\n".join([table, *notes])
 
 
 @torch.no_grad()

@@ -13,11 +13,12 @@ from .._bound.clip import circular_surrogate
 from .._layer.geometry import Geometry
 from .._layer.stencil import stencil_of
 from .._spectrum import singular_values
+from .._training import Bounds
 from ._layers import Layers
 from ._modules import check_has_numbers
 from ._norm_op import norm_of, text_of
 from ._record import Use
-from ._targets import Bounds, bound_of_each, uses_in
+from ._targets import bound_of_each, uses_in
 from ._warm_norm import WarmNorm, can_follow
 
 KINDS = ("norm", "values")

@@ -9,11 +9,12 @@ from torch import nn
 
 from .._base import size
 from .._bound.enforce import METHODS, Enforced
+from .._training import Bounds, Pass, check_bounds
 from ._modules import check_has_numbers
-from ._pass import Pass, bound_all
+from ._pass import bound_all
 from ._record import Uses
 from ._replicas import replicas_of
-from ._targets import Bounds, Targets, checked, targets_of
+from ._targets import Targets, targets_of
 from ._watch import Watch
 
 Log = Callable[[str, float, int], Any]
@@ -110,7 +111,7 @@ class SpectralClip:
             raise ValueError(
                 f"`method` must be one of {', '.join(METHODS)}, got {method!r}."
             )
-        checked(max_norm)
+        check_bounds(max_norm)
         check_has_numbers(model)
         self.model, self.max_norm, self.method = model, max_norm, method
         self.every = size("every", every, least=1)

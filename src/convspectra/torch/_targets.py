@@ -3,15 +3,14 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from .._base import positive
 from .._layer.geometry import Geometry, per_axis
+from .._training import Bounds, bounds_of
 from ._layers import Layers, uses_of, uses_on_any_size
 from ._modules import as_kernel, unwrapped, whole
 from ._record import Use, Uses
@@ -24,8 +23,6 @@ BY_HOOK = (
 )
 FROZEN = "its weight is frozen: it needs no gradient"
 NOTHING = "The model must have convolutions or Linear layers, but it has none."
-
-Bounds = float | Mapping[str, float | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,33 +118,15 @@ def bound_of_each(
     uses: Uses, max_norm: Bounds, *, linear: bool
 ) -> list[tuple[Use, float]]:
     """The layers that are to be bounded, with their bounds."""
-    bounds, names = checked(max_norm), [use.name for use in uses.found]
+    names = [use.name for use in uses.found]
     if not names:
         reasons = "".join(f" {name}: {why}." for name, why in uses.skipped.items())
         raise ValueError(NOTHING + reasons)
-    for pattern in bounds:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise ValueError(
-                f"Every pattern of `max_norm` must match a layer, but {pattern!r} "
-                f"matches none of {', '.join(dict.fromkeys(names))}."
-            )
-    found = ((use, _bound(bounds, use.name)) for use in uses.found)
     return [
         (use, bound)
-        for use, bound in found
+        for use, bound in zip(uses.found, bounds_of(names, max_norm))
         if bound is not None and (linear or not isinstance(use.module, nn.Linear))
     ]
-
-
-def checked(max_norm: Bounds) -> Mapping[str, float | None]:
-    """Bounds by pattern, each a positive number or None."""
-    bounds = max_norm if isinstance(max_norm, Mapping) else {"*": max_norm}
-    for pattern, bound in bounds.items():
-        if not isinstance(pattern, str):
-            raise TypeError(f"Patterns of `max_norm` must be strings, got {pattern!r}.")
-        if bound is not None:
-            positive("max_norm", bound)
-    return bounds
 
 
 def uses_in(model: nn.Module, example: Any, *, fold_batch_norm: bool = False) -> Uses:
@@ -166,12 +145,6 @@ def arguments(example: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     if isinstance(example, Mapping):
         return (), example
     return tuple(example) if isinstance(example, (tuple, list)) else (example,), {}
-
-
-def _bound(bounds: Mapping[str, float | None], name: str) -> float | None:
-    """The bound of the first pattern that a name matches."""
-    matches = (bound for pattern, bound in bounds.items() if fnmatchcase(name, pattern))
-    return next(matches, None)
 
 
 def _sites(geometry: Geometry) -> int:
