@@ -2,9 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
-
-import keras
+from typing import TYPE_CHECKING, Any
 
 from .._base import size
 from .._bound.enforce import METHODS
@@ -13,8 +11,19 @@ from ._pass import bring_inside
 
 Log = Callable[[str, float, int], Any]
 
+if TYPE_CHECKING:
 
-class SpectralClip(keras.callbacks.Callback):
+    class Callback:
+        """That of Keras, whose type is not stated there."""
+
+        model: Any
+        params: dict[str, Any] | None
+
+else:
+    from keras.callbacks import Callback
+
+
+class SpectralClip(Callback):
     """Bound the norms of a model's layers every `every` batches.
 
     A callback for `fit`. The weights stay plain variables, so there is nothing to
