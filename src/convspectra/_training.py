@@ -1,15 +1,38 @@
 """What do the training sides of all frameworks say and ask in the same way?"""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
+from typing import Any, Generic, TypeVar, overload
 
 from ._base import positive
+from ._layer.layer import Layer
 from ._text import Upper, aligned, cell
 
 Norm = float | Callable[[], float]
+Log = Callable[[str, float, int], Any]
+Use = TypeVar("Use")  # of a kernel, by a framework
 Bounds = float | Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoundLayers(Sequence[Layer], Generic[Use]):
+    """The layers of a model, as a sequence, with what each framework calls them."""
+
+    found: tuple[Layer, ...]
+    skipped: dict[str, str]
+    uses: tuple[Use, ...] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    @overload
+    def __getitem__(self, index: int) -> Layer: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Layer, ...]: ...
+    def __getitem__(self, index: int | slice) -> Layer | tuple[Layer, ...]:
+        return self.found[index]
 
 
 class Change:
@@ -70,6 +93,14 @@ class Pass:
         table = aligned(["layer", "norm before", "after", "bound"], rows)
         notes = [f"{name}: left unchanged, {why}" for name, why in self.skipped.items()]
         return "\n".join([table, *notes])
+
+
+def log_pass(done: Pass, log: Log, share: float, step: int) -> None:
+    """Send the norms of a pass, and the share of the time, to a user's logger."""
+    for change in done.changes:
+        log(f"norm/{change.name}", change.after, step)
+        log(f"norm_before/{change.name}", change.before, step)
+    log("spectral_clip/share_of_time", share, step)
 
 
 def check_bounds(max_norm: Bounds) -> Mapping[str, float | None]:

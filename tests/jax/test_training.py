@@ -237,3 +237,13 @@ def test_the_state_goes_through_a_checkpoint_of_orbax(net, tmp_path):
         again = checkpointer.restore(tmp_path / "saved", whole)
     assert int(again["state"][-1].steps) == 3
     assert isinstance(again["state"][-1], cj.SpectralClipState)
+
+
+def test_updates_of_low_precision_leave_parameters_inside(net):
+    net, found = net
+    bound = cj.spectral_clip(found, BOUND, 1, method="scale")
+    for factor in (2, 3, 5, 7):  # what is rounded goes either way
+        params = jax.tree.map(lambda p, f=factor: f * p, nnx.state(net, nnx.Param))
+        updates = jax.tree.map(lambda p: jnp.zeros_like(p, jnp.bfloat16), params)
+        updates, _ = bound.update(updates, bound.init(params), params)
+        assert max(norms_of(optax.apply_updates(params, updates), found)) <= BOUND

@@ -1,9 +1,9 @@
 """The layers of a Flax model, each with its actual geometry."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, overload
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 from flax import linen, nnx
@@ -11,6 +11,7 @@ from flax import linen, nnx
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer
 from .._text import cell
+from .._training import FoundLayers
 from ._modules import geometry_of, role_of, to_layer
 from ._paths import Path, leaves_by_path
 
@@ -31,7 +32,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layers(Sequence[Layer]):
+class Layers(FoundLayers[Use]):
     """The layers of a model, as a sequence; see `layers`.
 
     Attributes
@@ -40,20 +41,6 @@ class Layers(Sequence[Layer]):
     skipped : dict of str to str
         The names of other kernels, and why they are left out.
     """
-
-    found: tuple[Layer, ...]
-    skipped: dict[str, str]
-    uses: tuple[Use, ...] = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.found)
-
-    @overload
-    def __getitem__(self, index: int) -> Layer: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Layer, ...]: ...
-    def __getitem__(self, index: int | slice) -> Layer | tuple[Layer, ...]:
-        return self.found[index]
 
 
 def layers(model: Any, example: Any, params: Any = None) -> Layers:

@@ -1,20 +1,19 @@
 """The layers of a model, each with its actual geometry."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import overload
+from dataclasses import dataclass
 
 import keras
 import numpy as np
 
 from .._layer.layer import Layer, scale_outputs
 from .._text import cell
+from .._training import FoundLayers
 from ._record import BatchNorm, Recorder, Use, check_is_built, numbers_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layers(Sequence[Layer]):
+class Layers(FoundLayers[Use]):
     """The layers of a model, as a sequence; see `layers`.
 
     Attributes
@@ -23,20 +22,6 @@ class Layers(Sequence[Layer]):
     skipped : dict of str to str
         The names of other layers with kernels, and why they are left out.
     """
-
-    found: tuple[Layer, ...]
-    skipped: dict[str, str]
-    uses: tuple[Use, ...] = field(repr=False)  # the layers of Keras behind them
-
-    def __len__(self) -> int:
-        return len(self.found)
-
-    @overload
-    def __getitem__(self, index: int) -> Layer: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Layer, ...]: ...
-    def __getitem__(self, index: int | slice) -> Layer | tuple[Layer, ...]:
-        return self.found[index]
 
 
 def layers(model: keras.layers.Layer, *, fold_batch_norm: bool = False) -> Layers:

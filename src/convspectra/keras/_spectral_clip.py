@@ -1,15 +1,12 @@
 """Bound the norms of a model's layers while it trains."""
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._base import size
 from .._bound.enforce import METHODS
-from .._training import Bounds, Pass, check_bounds
+from .._training import Bounds, Log, Pass, check_bounds, log_pass
 from ._pass import bring_inside
-
-Log = Callable[[str, float, int], Any]
 
 if TYPE_CHECKING:
 
@@ -119,10 +116,7 @@ class SpectralClip(Callback):
         self.last = bring_inside(model, self.max_norm, self.method, linear=self.linear)
         self.passes += 1
         if self.log is not None:
-            for change in self.last.changes:
-                self.log(f"norm/{change.name}", change.after, self.steps)
-                self.log(f"norm_before/{change.name}", change.before, self.steps)
-            self.log("spectral_clip/share_of_time", self.share, self.steps)
+            log_pass(self.last, self.log, self.share, self.steps)
         self.seconds += time.perf_counter() - start
         return self.last
 

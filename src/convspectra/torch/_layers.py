@@ -1,15 +1,16 @@
 """The layers of a model, each with its actual geometry."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import nn
 
 from .._layer.layer import Layer, scale_outputs
 from .._text import cell
+from .._training import FoundLayers
 from ._modules import (
     KNOWN,
     check_has_numbers,
@@ -32,7 +33,7 @@ LAZY = "it is lazy and has no weight yet: give an example of the model's input"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layers(Sequence[Layer]):
+class Layers(FoundLayers[Use]):
     """The layers of a model, as a sequence; see `layers`.
 
     Attributes
@@ -42,21 +43,8 @@ class Layers(Sequence[Layer]):
         The names of other modules with weights, and why they are left out.
     """
 
-    found: tuple[Layer, ...]
-    skipped: dict[str, str]
-    uses: tuple[Use, ...] = field(repr=False)  # the modules behind them
     # What `penalty` keeps from step to step, for each use.
     warm: dict[Any, WarmNorm] = field(repr=False, default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.found)
-
-    @overload
-    def __getitem__(self, index: int) -> Layer: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Layer, ...]: ...
-    def __getitem__(self, index: int | slice) -> Layer | tuple[Layer, ...]:
-        return self.found[index]
 
 
 def layers(

@@ -1,7 +1,6 @@
 """Bound the norms of a model's layers while it trains."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,15 +8,13 @@ from torch import nn
 
 from .._base import size
 from .._bound.enforce import METHODS, Enforced
-from .._training import Bounds, Pass, check_bounds
+from .._training import Bounds, Log, Pass, check_bounds, log_pass
 from ._modules import check_has_numbers
 from ._pass import bound_all
 from ._record import Uses
 from ._replicas import replicas_of
 from ._targets import Targets, targets_of
 from ._watch import Watch
-
-Log = Callable[[str, float, int], Any]
 
 
 class SpectralClip:
@@ -177,7 +174,7 @@ class SpectralClip:
             ) from error
         self.passes += 1
         if self.log is not None and replicas.rank == 0:
-            self._send(self.log, self.last)
+            log_pass(self.last, self.log, self.share, self.steps)
         self.seconds += time.perf_counter() - start
         return self.last
 
@@ -222,10 +219,3 @@ class SpectralClip:
         if self._since is None:
             return self._earlier
         return self._earlier + time.perf_counter() - self._since
-
-    def _send(self, log: Log, done: Pass) -> None:
-        """Send the norms of a pass to the user's logger."""
-        for change in done.changes:
-            log(f"norm/{change.name}", change.after, self.steps)
-            log(f"norm_before/{change.name}", change.before, self.steps)
-        log("spectral_clip/share_of_time", self.share, self.steps)
