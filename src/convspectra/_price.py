@@ -31,7 +31,8 @@ SCREENING_COST, SCREENING_FIXED = 100, 2**18
 
 # Operations, as many as a matrix product does in the time, on matrices of sides m <= n:
 # a fixed number, and so many times m^2 n. Measured for 3x3 taps, 1 to 512 channels.
-VALUES_WORK = 1e4, 110  # all singular values
+VALUES_WORK = 1e4, 110  # all singular values, in double precision
+SPECTRUM_WORK = 5e4, 14  # all of them, as they are for `singular_values`
 DOUBLE_WORK = 6e4, 12  # a product and two factorizations, in double precision
 SCREENED_WORK = 6e4, 2  # the same in single precision
 NODE_WORK = 0, 16  # a Gram matrix at a node of screening, and the set-up of its sums
@@ -186,6 +187,15 @@ def of_torus(
     held = min(48 * size.groups * count * side * other, WORKING_SET)
     memory = 80 * kernel + BASE_MEMORY + int(held)
     return Cost(start + operations / machine.speed, memory)
+
+
+def of_values(torus: Stencil, machine: Machine) -> Cost:
+    """Of all singular values of a torus; where all matrices are the same, of one."""
+    size = symbol_size(torus, real=True)
+    matrices = size.frequencies * size.groups
+    work = matrices * _work(SPECTRUM_WORK, size.side, size.longer_side)
+    values = math.prod(torus.rows) * size.groups * size.side
+    return Cost(START_SECONDS + work / machine.speed, 8 * values + BASE_MEMORY)
 
 
 def _work(counted: tuple[float, float], side: int, other: int) -> float:

@@ -49,10 +49,16 @@ def test_small_layers_come_first_and_a_budget_allows_more(tmp_path, rng, monkeyp
     slow = Machine(product_rate=1e8, cores=2)
     monkeypatch.setattr(affordable, "this_machine", lambda: slow)
     assert excesses(layers, 10**4) == {}
-    costs = sorted(affordable._cost(layer, 1e8).seconds for layer in layers)
+    costs = sorted(affordable._cost(layer, slow).seconds for layer in layers)
     found = excesses(layers, 1.01 * (costs[0] + costs[1]))
     assert found.keys() == {"large"}
     assert "beyond the budget of" in found["large"].values
     assert excesses(layers, 0.5 * costs[0]).keys() == weights.keys()
     monkeypatch.setattr(affordable, "BYTES", 2**17)
     assert "GiB" in excesses(layers, affordable.SECONDS)["large"].values
+
+
+def test_values_of_a_1x1_layer_cost_one_decomposition(tmp_path, rng):
+    np.savez(tmp_path / "k.npz", one=rng.standard_normal((256, 256, 1, 1)))
+    layers = select(tmp_path / "k.npz", Options(geometry={"grid": 100})).layers
+    assert excesses(layers, None) == {}

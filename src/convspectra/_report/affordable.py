@@ -8,7 +8,7 @@ import numpy as np
 
 from .._checkpoint.select import StoredLayer
 from .._layer.stencil import stencil_of
-from .._price import NOMINAL, VALUES_WORK, this_machine
+from .._price import NOMINAL, Machine, of_values, symbol_size, this_machine
 
 # What all the values of a file may take together, unless the user states a budget.
 SECONDS, BYTES = 60.0, 2**30
@@ -47,9 +47,9 @@ def excesses(layers: Sequence[StoredLayer], budget: float | None) -> dict[str, E
     the memory, too. Without one, every machine leaves out the same.
     """
     most = SECONDS if budget is None else budget
-    rate = (NOMINAL if budget is None else this_machine()).product_rate
+    machine = NOMINAL if budget is None else this_machine()
     memory = BYTES * max(most / SECONDS, 1)
-    costs = {layer.name: _cost(layer, rate) for layer in layers}
+    costs = {layer.name: _cost(layer, machine) for layer in layers}
     found: dict[str, Excess] = {}
     seconds = used = 0.0
     for name, cost in sorted(costs.items(), key=lambda item: item[1].seconds):
@@ -71,7 +71,7 @@ def excesses(layers: Sequence[StoredLayer], budget: float | None) -> dict[str, E
     return found
 
 
-def _cost(layer: StoredLayer, rate: float) -> _Cost:
+def _cost(layer: StoredLayer, machine: Machine) -> _Cost:
     """Of the values of a layer, by its shapes alone."""
     shape, geometry = layer.kernel.shape, layer.geometry
     weight = np.broadcast_to(np.float32(0), shape)
@@ -82,15 +82,11 @@ def _cost(layer: StoredLayer, rate: float) -> _Cost:
         torus = stencil_of(weight, geometry.torus(stencil.kernel))
     except (ValueError, TypeError):
         return _Cost(0.0, 0.0, 0.0)  # the analysis says what is wrong with it
-    groups, out, inputs = stencil.groups, stencil.out_channels, stencil.in_channels
-    aliases = math.prod(torus.columns) / math.prod(torus.rows)
-    short, long = sorted((out, inputs * aliases))
-    matrices = float(math.prod(torus.rows)) * groups
-    fixed, each = VALUES_WORK
-    # One of each conjugate pair of frequencies.
-    work = matrices / 2 * (fixed + each * short * short * long)
     steps = zip(stencil.rows, stencil.stride, stencil.dilation, stencil.kernel)
     padded = [(n - 1) * s + d * (k - 1) + 1 for n, s, d, k in steps]
     read = math.prod(map(max, padded, stencil.columns))
-    numbers = float(groups * (inputs * read + out * math.prod(stencil.rows)))
-    return _Cost(work / rate, 4 * matrices * short, numbers)
+    written = math.prod(stencil.rows)
+    numbers = stencil.in_channels * read + stencil.out_channels * written
+    values = math.prod(torus.rows) * symbol_size(torus, real=True).side
+    seconds = of_values(torus, machine).seconds
+    return _Cost(seconds, 4.0 * stencil.groups * values, stencil.groups * numbers)
