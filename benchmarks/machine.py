@@ -3,7 +3,8 @@
 import hashlib
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from timeit import repeat
@@ -77,7 +78,7 @@ def versions(modules: Sequence[str]) -> dict[str, str | None]:
 
     A distribution may have another name than its module: tensorflow-cpu does.
     """
-    distributions = packages_distributions()
+    distributions = _distributions()
     found: dict[str, str | None] = {"python": platform.python_version()}
     for module in modules:
         try:
@@ -85,6 +86,12 @@ def versions(modules: Sequence[str]) -> dict[str, str | None]:
         except PackageNotFoundError:
             found[module] = None
     return found
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Of each module; to look them up takes more than a second."""
+    return packages_distributions()
 
 
 def _processor() -> str:
