@@ -13,15 +13,15 @@ import numpy as np
 from .._base import require
 from .onnx_advice import free_sizes
 from .onnx_geometry import (
-    Shapes,
     Skipped,
     convolution,
     resize,
     shapes_of,
     without_weights,
 )
-from .onnx_tensors import attribute, integer, standard
-from .onnx_weights import FLOATS, LARGEST, Stored, copy_model, stored_values
+from .onnx_scopes import Scope, scopes, short
+from .onnx_tensors import attribute, bodies, graphs, integer, standard
+from .onnx_weights import FLOATS, LARGEST, Stored, copy_model
 from .records import Kernel, Network
 from .stored import Refusal, parsing
 
@@ -34,14 +34,12 @@ LAYERS = ("conv", "gemm", "matmul", "einsum", "attention", "lstm", "gru", "rnn")
 # What exporters call a weight that has no name in the program.
 NUMBERED = re.compile(r"(onnx::\w+?_|\w+\.)?[0-9]+")
 
-Known = Mapping[str, Stored | str]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphLayer:
     """A layer of the graph that has no name yet."""
 
-    index: int  # of its node
+    place: tuple[int, ...]  # of its scope, then the number of its node
     op: str  # its type
     label: str
     weight: Stored
@@ -53,18 +51,22 @@ class GraphLayer:
     @property
     def key(self) -> tuple:
         """The same for nodes that are the same layer."""
-        weight = self.weight.name, self.weight.axes, self.weight.not_writable_because
-        norm = self.norm and (self.norm[0].name, self.norm[1].name, self.norm[2])
+        weight, norm = self.weight, None
+        if self.norm:
+            gamma, variance, epsilon = self.norm
+            norm = gamma.graph, gamma.name, variance.graph, variance.name, epsilon
+        tensor = weight.graph, weight.name, weight.axes, weight.not_writable_because
         stated = tuple(sorted(self.stated.items()))
-        return (*weight, self.shape, stated, self.gain, norm)
+        return (*tensor, self.shape, stated, self.gain, norm)
 
 
 def read_onnx(path: Path, sizes: tuple[int, ...] | None = None) -> Network:
     """Find the layers of an ONNX model.
 
     Every Conv, ConvTranspose, Gemm and MatMul whose weight is stored in the file, or in
-    one beside it, is a kernel. It has the name of that weight; if the weight serves
-    layers that differ, with the name of the node after it.
+    one beside it, is a kernel, also in the bodies of If, Loop and Scan. It has the name
+    of that weight; if the weight serves layers that differ, with the name of the node
+    after it.
 
     Parameters
     ----------
@@ -86,13 +88,12 @@ def read_onnx(path: Path, sizes: tuple[int, ...] | None = None) -> Network:
                 "An .onnx file must hold a graph and the version of its operators, got "
                 "one without. It is cut short, or something else."
             )
-        known = stored_values(model, path)
         light = without_weights(model, path)
     if sizes is not None:
         resize(light.graph, sizes)
     with parsing(".onnx file"):
         shapes, skipped = shapes_of(light)
-        found, others = _layers(model, known, shapes)
+        found, others = _layers(model, scopes(model, shapes, path))
         taken: set[str] = set()
         named = _named(found, taken)
         skipped = [
@@ -115,51 +116,47 @@ def read_onnx(path: Path, sizes: tuple[int, ...] | None = None) -> Network:
 
 
 def _layers(
-    model: Any, known: Known, shapes: Shapes
+    model: Any, found_scopes: Iterable[Scope]
 ) -> tuple[list[GraphLayer], Skipped]:
     """The layers of a model in their order, and those that cannot be read, with why."""
     found: list[GraphLayer] = []
     skipped: Skipped = []
     functions = {(function.domain, function.name) for function in model.functions}
-    readers = _readers(model.graph)
-    for index, node in enumerate(model.graph.node):
-        inner = [*_inside([node])][1:]
-        skipped += _hidden(inner, f"in a subgraph of {_label(node, index)!r}")
-        if not _is_layer(node) or (node.domain, node.op_type) in functions:
-            continue
-        try:
-            found.append(_layer(index, node, known, shapes, readers))
-        except Refusal:
-            raise
-        except (ValueError, TypeError) as error:
-            why = f"is of type {node.op_type}: {error}".rstrip(".")
-            skipped.append((_label(node, index), why))
+    for scope in found_scopes:
+        readers = _readers(scope.graph)
+        for index, node in enumerate(scope.graph.node):
+            if not _is_layer(node) or (node.domain, node.op_type) in functions:
+                continue
+            try:
+                found.append(_layer(index, node, scope, readers))
+            except Refusal:
+                raise
+            except (ValueError, TypeError) as error:
+                why = f"is of type {node.op_type}: {error}".rstrip(".")
+                skipped.append((scope.label(node, index), why))
     for function in model.functions:
-        inner = _inside(function.node)
-        skipped += _hidden(inner, f"in the function {_short(function.name)!r}")
-    return found, skipped
+        skipped += _hidden(function)
+    return sorted(found, key=lambda layer: layer.place), skipped
 
 
-def _hidden(nodes: Iterable[Any], where: str) -> Iterator[tuple[str, str]]:
-    for index, node in enumerate(nodes):
+def _hidden(function: Any) -> Iterator[tuple[str, str]]:
+    where = f"in the function {short(function.name)!r}, which is not supported"
+    for index, node in enumerate(_inside(function.node)):
         if _is_layer(node):
-            yield (
-                _label(node, index),
-                f"is of type {node.op_type} {where}, which is not supported",
-            )
+            label = Scope(function, {}, {}).label(node, index)
+            yield label, f"is of type {node.op_type} {where}"
 
 
 def _inside(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Nodes, and those of the subgraphs in them, however deep."""
+    """Nodes, and those of the graphs in them, however deep."""
     for node in nodes:
         yield node
-        for found in node.attribute:
-            for graph in (found.g, *found.graphs):
-                yield from _inside(graph.node)
+        for _, body in bodies(node):
+            yield from _inside(body.node)
 
 
 def _readers(graph: Any) -> Mapping[str, list[Any]]:
-    """The nodes that read each array, also in their subgraphs; None for an output."""
+    """The nodes that read each array, also in their bodies; None for an output."""
     readers = defaultdict(list)
     for value in graph.output:
         readers[value.name].append(None)
@@ -167,6 +164,10 @@ def _readers(graph: Any) -> Mapping[str, list[Any]]:
         for reader in _inside([node]):
             for name in reader.input:
                 readers[name].append(node)
+        for _, body in bodies(node):
+            for part in graphs(body):
+                for value in part.output:
+                    readers[value.name].append(node)
     return readers
 
 
@@ -174,42 +175,30 @@ def _is_layer(node: Any) -> bool:
     return any(part in node.op_type.lower() for part in LAYERS)
 
 
-def _label(node: Any, index: int) -> str:
-    return _short(node.name or "".join(node.output[:1]) or f"node {index}")
-
-
-def _short(name: Any) -> str:
-    """A name as text, not so long that a file can exhaust the memory by its repeats."""
-    return f"{name}"[:200]
-
-
 def _layer(
-    index: int,
-    node: Any,
-    known: Known,
-    shapes: Shapes,
-    readers: Mapping[str, list[Any]],
+    index: int, node: Any, scope: Scope, readers: Mapping[str, list[Any]]
 ) -> GraphLayer:
     if not standard(node) or node.op_type not in READ:
         raise ValueError("this operator is not read")
     if len(node.input) < 2:
         raise ValueError("it has no weight")
-    label, alpha = _label(node, index), attribute(node, "alpha")
+    label, alpha = scope.label(node, index), attribute(node, "alpha")
     if node.op_type in ("Gemm", "MatMul"):
-        weight, by_column = _matrix(node, known)
+        weight, by_column = _matrix(node, scope)
         shape = (1,) * (2 - len(weight.shape)) + weight.shape + (1,)
         stated, channels = LINEAR, shape[0] if by_column else 0
     else:
-        weight, alpha = _weight(node.input[1], known), None
-        shape, stated = weight.shape, convolution(node, weight.shape, shapes)
+        weight, alpha = _weight(node.input[1], scope), None
+        shape = weight.shape
+        stated = convolution(node, shape, scope.sizes(node.input[0]))
         channels = shape[1] * stated["groups"] if stated["transposed"] else shape[0]
-    norm = _norm(node, known, readers, channels) if channels else None
-    gain = 1.0 if alpha is None else alpha.f
-    return GraphLayer(index, node.op_type, label, weight, shape, stated, gain, norm)
+    norm = _norm(node, scope, readers, channels) if channels else None
+    gain, place = 1.0 if alpha is None else alpha.f, (*scope.place, index)
+    return GraphLayer(place, node.op_type, label, weight, shape, stated, gain, norm)
 
 
-def _weight(name: str, known: Known) -> Stored:
-    found = known.get(name, "is an input of the network")
+def _weight(name: str, scope: Scope) -> Stored:
+    found = scope.value(name)
     if isinstance(found, str):
         raise ValueError(f"its weight {found}")
     if found.dtype not in FLOATS:
@@ -219,14 +208,14 @@ def _weight(name: str, known: Known) -> Stored:
     return found
 
 
-def _matrix(node: Any, known: Known) -> tuple[Stored, bool]:
+def _matrix(node: Any, scope: Scope) -> tuple[Stored, bool]:
     """The matrix (out, in) of a Gemm or MatMul, and whether columns are its outputs."""
-    stored = [isinstance(known.get(name), Stored) for name in node.input[:2]]
+    stored = [isinstance(scope.value(name), Stored) for name in node.input[:2]]
     if stored[0] == stored[1]:
         both = "both of its factors are" if stored[0] else "none of its factors is"
         raise ValueError(f"{both} stored")
     second = stored[1]
-    weight = _weight(node.input[second], known)
+    weight = _weight(node.input[second], scope)
     if len(weight.shape) not in (1, 2):
         raise ValueError(f"its weight must be one matrix, got shape {weight.shape}")
     turned = integer(node, "transB" if second else "transA", 0)
@@ -236,7 +225,7 @@ def _matrix(node: Any, known: Known) -> tuple[Stored, bool]:
 
 
 def _norm(
-    node: Any, known: Known, readers: Mapping[str, list[Any]], channels: int
+    node: Any, scope: Scope, readers: Mapping[str, list[Any]], channels: int
 ) -> tuple[Stored, Stored, float] | None:
     """Gamma, variance and epsilon of a BatchNorm that alone reads a node's output."""
     after = readers.get(node.output[0], [None])
@@ -253,7 +242,7 @@ def _norm(
         or not integer(norm, "is_test", 1)
     ):
         return None
-    gamma, variance = known.get(norm.input[1]), known.get(norm.input[4])
+    gamma, variance = scope.value(norm.input[1]), scope.value(norm.input[4])
     if not isinstance(gamma, Stored) or not isinstance(variance, Stored):
         return None
     if {gamma.shape, variance.shape} != {(channels,)}:
@@ -307,10 +296,10 @@ def _named(layers: list[GraphLayer], taken: set[str]) -> list[tuple[Kernel, Stor
         weight = layer.weight
         name = _person_name(layer)
         if uses[weight.name] > 1:
-            name = f"{_short(weight.name)}@{layer.label}"
+            name = f"{short(weight.name)}@{layer.label}"
         reason = "is multiplied by alpha" if layer.gain != 1 else ""
         kernel = Kernel(
-            name=_distinct(name, layer.index, taken),
+            name=_distinct(name, layer.place[-1], taken),
             shape=layer.shape,
             dtype=weight.dtype,
             stated=layer.stated,
