@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from .._base import require
-from .onnx_advice import free_sizes
+from .onnx_advice import free_sizes, lost_sizes
 from .onnx_geometry import (
     Skipped,
     convolution,
     resize,
-    shapes_of,
+    sizes_in,
     without_weights,
 )
 from .onnx_scopes import Scope, scopes, short
@@ -30,6 +30,7 @@ READ = ("Conv", "ConvTranspose", "Gemm", "MatMul")  # the operators that are rea
 LINEAR = {"grid": (1,), "groups": 1, "padding": ((0, 0),), "boundary": "zeros"}
 # Parts of the names of operators that are layers, read or not, in any domain.
 LAYERS = ("conv", "gemm", "matmul", "einsum", "attention", "lstm", "gru", "rnn")
+FAILED = "failed or went beyond its limits, so that sizes of inputs are not known"
 
 # What exporters call a weight that has no name in the program.
 NUMBERED = re.compile(r"(onnx::\w+?_|\w+\.)?[0-9]+")
@@ -92,21 +93,24 @@ def read_onnx(path: Path, sizes: tuple[int, ...] | None = None) -> Network:
     if sizes is not None:
         resize(light.graph, sizes)
     with parsing(".onnx file"):
-        shapes, skipped = shapes_of(light)
-        found, others = _layers(model, scopes(model, shapes, path))
+        inferred = sizes_in(light)
+        found, others = _layers(model, scopes(model, inferred.shapes, path))
+        failed = [("shape inference", FAILED)] if inferred.failed else []
         taken: set[str] = set()
         named = _named(found, taken)
         skipped = [
             (_distinct(label, index, taken), why)
-            for index, (label, why) in enumerate(skipped + others)
+            for index, (label, why) in enumerate([*failed, *others])
         ]
     kernels = tuple(kernel for kernel, _ in named)
     unsized = [kernel for kernel in kernels if "grid" not in kernel.stated]
-    advice = ""
+    advice = []
     if unsized and sizes is None:
-        advice = free_sizes(model.graph, _channels(unsized[0]))
+        advice.append(free_sizes(model.graph, _channels(unsized[0])))
+    if unsized:
+        advice.append(lost_sizes(inferred.lost))
     return Network(
-        advice=(advice,) if advice else (),
+        advice=tuple(filter(None, advice)),
         kernels=kernels,
         skipped=tuple(skipped),
         copy_with=partial(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,19 @@ WORKER = Path(__file__).with_name("onnx_worker.py")
 
 Shapes = Mapping[str, list[int]]
 Skipped = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """The sizes of arrays by name, in each graph of a model.
+
+    `lost` are the nodes that give arrays of unknown sizes to convolutions after them,
+    or "the input"; `failed` says that nothing was inferred.
+    """
+
+    shapes: list[Shapes]
+    lost: tuple[str, ...] = ()
+    failed: bool = False
 
 
 def without_weights(model: Any, path: Path) -> Any:
@@ -69,17 +83,17 @@ def resize(graph: Any, sizes: tuple[int, ...]) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
-def shapes_of(light: Any) -> tuple[list[Shapes], Skipped]:
-    """The sizes of arrays by name, in each graph, and why there are none."""
+def sizes_in(light: Any) -> Inferred:
+    """The sizes of arrays by name, in each graph, and where or why there are none."""
     nodes = (node for graph in graphs(light.graph) for node in graph.node)
-    if not any(node.op_type.startswith("Conv") for node in nodes):
-        return [], []
+    if not any("Conv" in node.op_type for node in nodes):
+        return Inferred([])
     data = light.SerializeToString()
     try:
-        return json.loads(run(WORKER, onnx_limits(len(data)), data=data)), []
+        found = json.loads(run(WORKER, onnx_limits(len(data)), data=data))
+        return Inferred(found["shapes"], tuple(found["lost"]))
     except (OSError, Died, ValueError):
-        why = "failed or went beyond its limits, so that sizes of inputs are not known"
-        return [], [("shape inference", why)]
+        return Inferred([], failed=True)
 
 
 def convolution(
