@@ -416,7 +416,7 @@ def test_layers_in_functions_are_named_and_skipped(tmp_path):
         ("ConvTranspose", (2, 2, 3), {"output_padding": [2]}, "must be smaller than"),
         ("ConvTranspose", (2, 2, 3), {"output_shape": [30]}, "must be smaller than"),
         ("ConvTranspose", (2, 2, 3), {"output_shape": [3, 3]}, "must be 1 numbers"),
-        ("QLinearConv", (2, 2, 3), {}, "this operator is not read"),
+        ("DeformConv", (2, 2, 3), {}, "this operator is not read"),
         ("Conv", (2, 2, 3), {"domain": "mine"}, "this operator is not read"),
     ],
 )

@@ -53,6 +53,7 @@ class Stored:
     graph: int  # in which it is, by its number among all in the model
     find: Callable[[Any], Any]  # the tensor, in that graph or in a copy of it
     not_writable_because: str = ""
+    scale: str = ""  # the name of what its integers are multiplied with
 
     def load(self) -> np.ndarray:
         return np.array(self.values().transpose(self.axes), order="C")
@@ -256,23 +257,31 @@ def _dequantized(
     node: Any, source: Stored, others: Sequence[Stored | str | None]
 ) -> Stored | str:
     scale, zero = (*others, None, None)[:2]
+    if integer(node, "output_dtype", 0):
+        return ""
+    return scaled_back(source, scale or "", zero, integer(node, "axis", 1))
+
+
+def scaled_back(
+    source: Stored, scale: Stored | str, zero: Stored | str | None, axis: int
+) -> Stored | str:
+    """(source - zero) * scale, or why not; empty for what is no integer.
+
+    There is one scale, or one for each entry along an axis.
+    """
     if not isinstance(scale, Stored) or isinstance(zero, str):
         return "is quantized with a scale or a zero point that is not stored"
     count = math.prod(scale.shape)
-    if len(scale.shape) > 1 or (zero and math.prod(zero.shape) != count):
+    if len(scale.shape) > 1 or (zero and math.prod(zero.shape) not in (1, count)):
         return "is quantized in blocks"
-    axis, rank = integer(node, "axis", 1), len(source.shape)
+    rank = len(source.shape)
     if not scale.shape or count == 1:
         spread = (1,) * rank
     elif -rank <= axis < rank and scale.shape[0] == source.shape[axis]:
         spread = tuple(-1 if a == axis % rank else 1 for a in range(rank))
     else:
         return f"is quantized with {scale.shape} scales along axis {axis}"
-    if (
-        source.dtype in FLOATS
-        or scale.dtype not in FLOATS
-        or integer(node, "output_dtype", 0)
-    ):
+    if source.dtype in FLOATS or scale.dtype not in FLOATS:
         return ""
 
     def values() -> np.ndarray:
@@ -280,7 +289,8 @@ def _dequantized(
         steps, ratio = source.load().astype(np.float64), scale.load()
         with np.errstate(all="ignore"):
             if zero is not None:
-                steps -= zero.load().reshape(spread)
+                one = math.prod(zero.shape) == 1
+                steps -= zero.load().reshape((1,) * rank if one else spread)
             return (steps * ratio.reshape(spread)).astype(ratio.dtype)
 
     return replace(
@@ -289,4 +299,5 @@ def _dequantized(
         axes=tuple(range(rank)),
         values=values,
         not_writable_because="is quantized",
+        scale=scale.name,
     )

@@ -26,12 +26,14 @@ import onnx
 FEW = 2**10  # numbers of an array that is computed
 SECONDS = 30  # of the processor, after which the nodes that are left are not looked at
 LONGEST = 80  # characters of a name that is said
-# Operators of onnxruntime: those whose output has the sizes of their first input, those
-# that broadcast two inputs, and those that do something more after one of ONNX.
-SAME = ("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "QLinearLeakyRelu")
-SAME += ("QLinearSigmoid", "SkipLayerNormalization")
-BROADCAST = {"QLinearAdd": (0, 3), "QLinearMul": (0, 3)}
-STANDARD = {"FusedConv": "Conv", "FusedGemm": "Gemm", "FusedMatMul": "MatMul"}
+# Operators of onnxruntime, each with one of ONNX that gives the same sizes if it reads
+# some of the inputs.
+ALIKE = {
+    **dict.fromkeys(("BiasGelu", "FastGelu", "Gelu", "QuickGelu"), ("Identity", (0,))),
+    **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid"), ("Identity", (0,))),
+    **{"QLinearAdd": ("Add", (0, 3)), "QLinearMul": ("Mul", (0, 3))},
+    **{"FusedConv": ("Conv", (0, 1)), "FusedMatMul": ("MatMul", (0, 1))},
+}
 
 Sizes = dict[str, list[int]]
 
@@ -146,13 +148,13 @@ class Walk:
         """Go through those of a node, and take what an If or a Loop gives from them."""
         loop, ends = node.op_type == "Loop", []
         for body in bodies(node):
-            start, inner = len(self.found), facts.new_child()
+            graph, read, inner = len(self.found), len(self.lost), facts.new_child()
             if loop:
                 inner.update(loop_states(node, body, facts))
             self.go(body, inner)
             if loop and not is_lasting(body, inner):
-                self.found[start:] = [{} for _ in self.found[start:]]
-                self.lost += [(x.input[0], label) for x in convolutions(body)]
+                self.found[graph:] = [{} for _ in self.found[graph:]]
+                self.lost[read:] = [(x.input[0], label) for x in convolutions(body)]
                 return
             # The condition is no output of the Loop.
             ends.append([inner.get(value.name) for value in body.output[loop:]])
@@ -187,22 +189,12 @@ class Walk:
         """The types of what a node gives."""
         if [*bodies(node)]:
             return {}
-        op, domain = node.op_type, node.domain.removeprefix("ai.onnx")
-        if domain == "com.microsoft" and op in SAME:
-            return {node.output[0]: facts[node.input[0]].kind}
-        if domain == "com.microsoft" and op in BROADCAST:
-            pair = [facts[node.input[i]] for i in BROADCAST[op]]
-            if any(fact.is_open for fact in pair):
-                return {}
-            shape = np.broadcast_shapes(*(fact.sizes or () for fact in pair))
-            element = pair[0].kind.tensor_type.elem_type
-            return {node.output[0]: tensor_type(element, shape)}
-        if domain == "com.microsoft" and op in STANDARD:
-            op, domain = STANDARD[op], ""
-            node = standard_node(op, node, self.versions[""])
+        domain = node.domain.removeprefix("ai.onnx")
+        if domain == "com.microsoft" and node.op_type in ALIKE:
+            node, domain = alike(node, self.versions[""]), ""
         read = {name: facts[name] for name in node.input if name in facts}
         return onnx.shape_inference.infer_node_outputs(
-            onnx.defs.get_schema(op, self.versions[domain], domain),
+            onnx.defs.get_schema(node.op_type, self.versions[domain], domain),
             node,
             {name: fact.kind for name, fact in read.items()},
             {
@@ -237,12 +229,13 @@ def number(node: Any, name: str) -> int | None:
     return next((found.i for found in node.attribute if found.name == name), None)
 
 
-def standard_node(op: str, node: Any, version: int) -> Any:
-    """A node with the attributes that one of ONNX has."""
+def alike(node: Any, version: int) -> Any:
+    """A node of ONNX that gives arrays of the same sizes."""
+    op, read = ALIKE[node.op_type]
     known = onnx.defs.get_schema(op, version, "").attributes
-    plain = onnx.helper.make_node(op, node.input[:3], node.output)
-    plain.attribute.extend(found for found in node.attribute if found.name in known)
-    return plain
+    found = onnx.helper.make_node(op, [node.input[i] for i in read], node.output)
+    found.attribute.extend(one for one in node.attribute if one.name in known)
+    return found
 
 
 def compute(node: Any, given: dict[str, Any], opsets: list[Any]) -> np.ndarray:
