@@ -1,8 +1,10 @@
 """What should a user add to an ONNX file, so that the sizes in it are known?"""
 
+from collections.abc import Sequence
 from typing import Any
 
 EXAMPLE = 224  # for a size that is open
+MOST = 5  # nodes that are named
 LONGEST = 40  # characters of a name that are shown
 
 
@@ -35,11 +37,24 @@ def free_sizes(graph: Any, channels: int) -> str:
     )
 
 
+def lost_sizes(nodes: Sequence[str]) -> str:
+    """Say at which nodes the sizes of later layers are lost."""
+    named = [node for node in nodes if node != "the input"]
+    if not named:
+        return ""
+    some, more = ", ".join(named[:MOST]), len(named) - MOST
+    return (
+        f"Sizes are unknown after {some}{f' and {more} more' if more > 0 else ''}: "
+        "the sizes of what these nodes give do not follow from the graph. State those "
+        "of the layers by --geometry."
+    )
+
+
 def _name(dim: Any, axis: int) -> str:
     """What a size is called; those without a name by their places in NCHW."""
     if dim.dim_value > 0:
         return str(dim.dim_value)
     given = dim.dim_param[:LONGEST]
-    if given and given.isprintable():
+    if given.isprintable() and given.strip("?"):
         return given
     return "NC"[axis] if axis < 2 else f"size {axis}"

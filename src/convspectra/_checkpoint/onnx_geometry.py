@@ -2,12 +2,21 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._base import size
 from .._layer.geometry import Geometry
-from .onnx_tensors import EXTERNAL, attribute, embed, external, integer, tensors
+from .onnx_tensors import (
+    EXTERNAL,
+    attribute,
+    embed,
+    external,
+    graphs,
+    integer,
+    tensors,
+)
 from .sandbox import Died, onnx_limits, run
 
 SMALL = 2**10  # bytes of a tensor that shapes may be computed from
@@ -15,6 +24,19 @@ WORKER = Path(__file__).with_name("onnx_worker.py")
 
 Shapes = Mapping[str, list[int]]
 Skipped = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """The sizes of arrays by name, in each graph of a model.
+
+    `lost` are the nodes that give arrays of unknown sizes to convolutions after them,
+    or "the input"; `failed` says that nothing was inferred.
+    """
+
+    shapes: list[Shapes]
+    lost: tuple[str, ...] = ()
+    failed: bool = False
 
 
 def without_weights(model: Any, path: Path) -> Any:
@@ -29,10 +51,11 @@ def without_weights(model: Any, path: Path) -> Any:
                     tensor.ClearField(field.name)
         elif beside:
             embed(tensor, path)
-    for value in (*light.graph.input, *light.graph.value_info, *light.graph.output):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_value < 1:  # some exporters write -1 for what is open
-                dim.ClearField("dim_value")
+    for graph in graphs(light.graph):
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_value < 1:  # some exporters write -1 for what is open
+                    dim.ClearField("dim_value")
     return light
 
 
@@ -51,26 +74,35 @@ def resize(graph: Any, sizes: tuple[int, ...]) -> None:
     tensor.shape.Clear()
     for value in sizes:
         tensor.shape.dim.add().dim_value = size("--input", value, least=1)
-    graph.ClearField("value_info")
-    for value in graph.output:
+    entering, *inside = graphs(graph)
+    for part in (entering, *inside):
+        part.ClearField("value_info")
+    computed = [*entering.output, *(v for g in inside for v in (*g.input, *g.output))]
+    for value in computed:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
 
 
-def shapes_of(light: Any) -> tuple[Shapes, Skipped]:
-    """The sizes of arrays by name, and why there are none."""
-    if not any(node.op_type.startswith("Conv") for node in light.graph.node):
-        return {}, []
+def sizes_in(light: Any) -> Inferred:
+    """The sizes of arrays by name, in each graph, and where or why there are none."""
+    nodes = (node for graph in graphs(light.graph) for node in graph.node)
+    if not any("Conv" in node.op_type for node in nodes):
+        return Inferred([])
     data = light.SerializeToString()
     try:
-        return json.loads(run(WORKER, onnx_limits(len(data)), data=data)), []
+        found = json.loads(run(WORKER, onnx_limits(len(data)), data=data))
+        return Inferred(found["shapes"], tuple(found["lost"]))
     except (OSError, Died, ValueError):
-        why = "failed or went beyond its limits, so that sizes of inputs are not known"
-        return {}, [("shape inference", why)]
+        return Inferred([], failed=True)
 
 
-def convolution(node: Any, shape: tuple[int, ...], shapes: Shapes) -> dict[str, Any]:
-    """The geometry that a Conv or ConvTranspose states."""
+def convolution(
+    node: Any, shape: tuple[int, ...], sizes: list[int] | None
+) -> dict[str, Any]:
+    """The geometry that a Conv or ConvTranspose states, and its input of these sizes.
+
+    A size that is not known is 0; None if not even their number is.
+    """
     axes, kernel = len(shape) - 2, shape[2:]
     if axes < 1:
         raise ValueError(f"its weight has only {len(shape)} axes")
@@ -86,7 +118,7 @@ def convolution(node: Any, shape: tuple[int, ...], shapes: Shapes) -> dict[str, 
     Geometry(None, **stated)  # before anything is divided by a stride
     if shape[0] % stated["groups"]:
         raise ValueError(f"its {stated['groups']} groups do not divide {shape[0]}")
-    grid = _grid(shapes.get(node.input[0]), shape, stated)
+    grid = _grid(sizes, shape, stated)
     if grid is not None:
         stated["grid"] = grid
     padding = _transposed_padding if stated["transposed"] else _padding

@@ -36,6 +36,21 @@ def tensors(message: Any) -> Iterator[Any]:
                 yield from tensors(inner)
 
 
+def graphs(graph: Any) -> Iterator[Any]:
+    """A graph and those inside its nodes, however deep, in the order of the file."""
+    yield graph
+    for node in graph.node:
+        for _, body in bodies(node):
+            yield from graphs(body)
+
+
+def bodies(node: Any) -> Iterator[tuple[str, Any]]:
+    """The graphs inside a node, each with the name of its attribute."""
+    for found in node.attribute:
+        for body in (*([found.g] if found.HasField("g") else []), *found.graphs):
+            yield found.name, body
+
+
 def numpy_dtype(data_type: int) -> np.dtype:
     """NumPy's dtype for one of `DTYPES`."""
     helper = require("onnx.helper", extra="onnx")

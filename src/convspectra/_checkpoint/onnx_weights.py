@@ -18,6 +18,7 @@ from .onnx_tensors import (
     check_tensor,
     embed,
     external,
+    graphs,
     integer,
     numpy_dtype,
     put_array,
@@ -49,8 +50,10 @@ class Stored:
     shape: tuple[int, ...]
     axes: tuple[int, ...]  # which axis of the tensor each axis of `shape` is
     values: Callable[[], np.ndarray]  # with the axes of the tensor
-    find: Callable[[Any], Any]  # the tensor, in the model or in a copy of it
+    graph: int  # in which it is, by its number among all in the model
+    find: Callable[[Any], Any]  # the tensor, in that graph or in a copy of it
     not_writable_because: str = ""
+    scale: str = ""  # the name of what its integers are multiplied with
 
     def load(self) -> np.ndarray:
         return np.array(self.values().transpose(self.axes), order="C")
@@ -67,25 +70,48 @@ class Stored:
         return array.reshape(self.shape).transpose(np.argsort(self.axes))
 
 
-def stored_values(model: Any, path: Path) -> dict[str, Stored | str]:
-    """Return what each name of the graph stands for, or why that is not stored.
+Lookup = Callable[[str], Stored | str]  # what a name stands for, or why not
+
+
+def stored_values(
+    graph: Any, number: int, path: Path, outer: Lookup | None = None
+) -> dict[str, Stored | str]:
+    """Return what each name of a graph stands for, or why that is not stored.
 
     Nodes come in the order of computation, so that one way through them is enough:
     neither long chains nor cycles cost anything.
+
+    Parameters
+    ----------
+    graph : GraphProto
+    number : int
+        Of this graph among all in the model.
+    path : Path
+    outer : function, optional
+        For the body of a node: what the names around it stand for.
     """
     known: dict[str, Stored | str] = {}
-    for i, tensor in enumerate(model.graph.initializer):
+
+    def lookup(name: str) -> Stored | str:
+        if name in known or outer is None:
+            return known.get(name, "")
+        return outer(name)
+
+    for i, tensor in enumerate(graph.initializer):
         find = partial(_initializer, i)
-        _define(known, tensor.name, _stored(tensor, tensor.name, find, path))
-    for sparse in model.graph.sparse_initializer:
+        _define(known, tensor.name, _stored(tensor, tensor.name, number, find, path))
+    for sparse in graph.sparse_initializer:
         _define(known, sparse.values.name, "is stored as a sparse array")
-    for i, node in enumerate(model.graph.node):
+    for value in graph.input if outer is not None else ():
+        known.setdefault(value.name, "comes into the body from its node")
+    for i, node in enumerate(graph.node):
         computed = f"is computed by {node.op_type}"
         for name in filter(None, node.output):
             _define(known, name, computed)
         if standard(node) and len(node.output) == 1 and node.output[0]:
             name = node.output[0]
-            known[name] = _result(node, i, known, path) or known[name]
+            found = _result(node, i, number, lookup, path)
+            known[name] = found or known[name]
     return known
 
 
@@ -110,21 +136,23 @@ def copy_model(
     for tensor in tensors(new):
         if tensor.data_location == EXTERNAL:
             embed(tensor, path)
+    parts = list(graphs(new.graph))
     for weight, array in changed.values():
-        put_array(weight.find(new), array)
+        put_array(weight.find(parts[weight.graph]), array)
     with replacing(target) as partial_file:
         partial_file.write_bytes(new.SerializeToString())
 
 
 def _changes(
     weights: Mapping[str, Stored], arrays: Mapping[str, np.ndarray]
-) -> dict[str, tuple[Stored, np.ndarray]]:
+) -> dict[tuple[int, str], tuple[Stored, np.ndarray]]:
     """The new array of each tensor, with the axes in the order of the file."""
-    changed: dict[str, tuple[Stored, np.ndarray]] = {}
+    changed: dict[tuple[int, str], tuple[Stored, np.ndarray]] = {}
     for name, array in arrays.items():
         weight = weights[name]
         new = weight.with_axes_of_tensor(array)
-        if not np.array_equal(changed.setdefault(weight.name, (weight, new))[1], new):
+        first = changed.setdefault((weight.graph, weight.name), (weight, new))[1]
+        if not np.array_equal(first, new):
             raise ValueError(
                 f"{weight.name!r} serves several layers, which must get the same "
                 f"numbers, got others for {name!r}. Change it for only one of them."
@@ -141,16 +169,16 @@ def _define(known: dict[str, Stored | str], name: str, what: Stored | str) -> No
     known[name] = what
 
 
-def _initializer(index: int, model: Any) -> Any:
-    return model.graph.initializer[index]
+def _initializer(index: int, graph: Any) -> Any:
+    return graph.initializer[index]
 
 
-def _constant_value(index: int, model: Any) -> Any:
-    return attribute(model.graph.node[index], "value").t
+def _constant_value(index: int, graph: Any) -> Any:
+    return attribute(graph.node[index], "value").t
 
 
 def _stored(
-    tensor: Any, name: str, find: Callable[[Any], Any], path: Path
+    tensor: Any, name: str, graph: int, find: Callable[[Any], Any], path: Path
 ) -> Stored | str:
     """What a tensor stores, checked against the bytes that are there."""
     if tensor.data_type not in DTYPES:
@@ -164,18 +192,18 @@ def _stored(
     shape = tuple(tensor.dims)
     values = partial(array_of, tensor, path)
     axes = tuple(range(len(shape)))
-    return Stored(name, DTYPES[tensor.data_type], shape, axes, values, find)
+    return Stored(name, DTYPES[tensor.data_type], shape, axes, values, graph, find)
 
 
 def _result(
-    node: Any, index: int, known: dict[str, Stored | str], path: Path
+    node: Any, index: int, graph: int, lookup: Lookup, path: Path
 ) -> Stored | str:
     """What a node makes of stored numbers, or why not; empty for a computation."""
     if node.op_type == "Constant":
-        return _constant(node, index, path)
+        return _constant(node, index, graph, path)
     if node.op_type not in ("Identity", "Cast", "Transpose", "DequantizeLinear"):
         return ""
-    inputs = [known.get(name, "") if name else None for name in node.input]
+    inputs = [lookup(name) if name else None for name in node.input]
     source = inputs[0] if inputs else None
     if not isinstance(source, Stored):
         return source or ""
@@ -188,17 +216,17 @@ def _result(
     return source
 
 
-def _constant(node: Any, index: int, path: Path) -> Stored | str:
+def _constant(node: Any, index: int, graph: int, path: Path) -> Stored | str:
     name, find = node.output[0], partial(_constant_value, index)
     for found in node.attribute:
         if found.name == "value":
-            return _stored(found.t, name, find, path)
+            return _stored(found.t, name, graph, find, path)
         if found.name in ("value_float", "value_floats"):
             one = found.name == "value_float"
             shape = () if one else (len(found.floats),)
             values = partial(np.array, found.f if one else found.floats, np.float32)
             axes = tuple(range(len(shape)))
-            return Stored(name, "float32", shape, axes, values, find, LISTED)
+            return Stored(name, "float32", shape, axes, values, graph, find, LISTED)
     return ""
 
 
@@ -229,23 +257,31 @@ def _dequantized(
     node: Any, source: Stored, others: Sequence[Stored | str | None]
 ) -> Stored | str:
     scale, zero = (*others, None, None)[:2]
+    if integer(node, "output_dtype", 0):
+        return ""
+    return scaled_back(source, scale or "", zero, integer(node, "axis", 1))
+
+
+def scaled_back(
+    source: Stored, scale: Stored | str, zero: Stored | str | None, axis: int
+) -> Stored | str:
+    """(source - zero) * scale, or why not; empty for what is no integer.
+
+    There is one scale, or one for each entry along an axis.
+    """
     if not isinstance(scale, Stored) or isinstance(zero, str):
         return "is quantized with a scale or a zero point that is not stored"
     count = math.prod(scale.shape)
-    if len(scale.shape) > 1 or (zero and math.prod(zero.shape) != count):
+    if len(scale.shape) > 1 or (zero and math.prod(zero.shape) not in (1, count)):
         return "is quantized in blocks"
-    axis, rank = integer(node, "axis", 1), len(source.shape)
+    rank = len(source.shape)
     if not scale.shape or count == 1:
         spread = (1,) * rank
     elif -rank <= axis < rank and scale.shape[0] == source.shape[axis]:
         spread = tuple(-1 if a == axis % rank else 1 for a in range(rank))
     else:
         return f"is quantized with {scale.shape} scales along axis {axis}"
-    if (
-        source.dtype in FLOATS
-        or scale.dtype not in FLOATS
-        or integer(node, "output_dtype", 0)
-    ):
+    if source.dtype in FLOATS or scale.dtype not in FLOATS:
         return ""
 
     def values() -> np.ndarray:
@@ -253,7 +289,8 @@ def _dequantized(
         steps, ratio = source.load().astype(np.float64), scale.load()
         with np.errstate(all="ignore"):
             if zero is not None:
-                steps -= zero.load().reshape(spread)
+                one = math.prod(zero.shape) == 1
+                steps -= zero.load().reshape((1,) * rank if one else spread)
             return (steps * ratio.reshape(spread)).astype(ratio.dtype)
 
     return replace(
@@ -262,4 +299,5 @@ def _dequantized(
         axes=tuple(range(rank)),
         values=values,
         not_writable_because="is quantized",
+        scale=scale.name,
     )
