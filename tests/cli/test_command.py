@@ -414,7 +414,7 @@ BAD_OPTIONS = {
     "project k.npy --grid 4 --max-norm 1 -o dir.npy": "must be a file, got 'dir.npy'",
     "norm missing.npy": "missing.npy: No such file or directory.",
     "norm k.npy/k.npy": "Not a directory.",
-    "norm dir.npy": "must come from a regular file",
+    "norm dir.npy": "A folder must hold a network in a file like model.safetensors",
     "norm model.txt": f"must be in a file that ends in {suffixes()}, got .txt",
     "report model.txt": "model.txt: A network must be in a file that ends in",
     "report k.npy --shard 3/2": "must be like 3/16, the third of sixteen, got '3/2'",

@@ -180,7 +180,7 @@ def test_what_cannot_be_read_is_one_outcome_and_tried_again(tmp_path, jobs):
         assert (found[0], found[4]) == (1.5, 1.5)
         assert found[1] == "could not convert string to float: '???'"
         assert "No such file" in found[2]
-        assert found[3] == "A checkpoint must be a regular file, got something else."
+        assert "Is a directory" in found[3]
     (record,) = (tmp_path / "out").glob("corrupt-*.json")
     assert json.loads(record.read_text())["error"] == found[1]
     paths[1].write_text("4")

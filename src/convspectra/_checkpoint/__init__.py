@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .arrays import ARRAY_FILES, read_arrays
 from .content import suffix_of
+from .folder import weights_file, with_config
 from .keras_file import read_keras
 from .onnx_file import read_onnx
 from .pytorch_file import read_pytorch
@@ -99,12 +100,15 @@ def read_network(
     ----------
     path : Path
         Its first bytes say the format where they can, else its suffix, in small or
-        capital letters.
+        capital letters. A folder holds such a file, and may hold a config.json.
     layout : {"oihw", "hwio"}, optional
         Of kernels among arrays; by default what the file says, else "oihw".
     sizes : tuple of int, optional
         Of the network's input, for files with a graph.
     """
+    if path.is_dir():
+        network = read_network(weights_file(path), layout=layout, sizes=sizes)
+        return with_config(network, path)
     if path.exists() and not path.is_file():
         raise ValueError("Kernels must come from a regular file, got something else.")
     name = path.name.lower()

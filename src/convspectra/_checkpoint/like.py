@@ -1,17 +1,16 @@
 """What another file of the same network says of the geometry of its kernels."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from . import Sizes, read_network
+from .folder import read_config
+from .hugging_face import described, is_hugging_face
 from .keras_config import Described, layers_of
 from .records import Kernel
-from .stored import Refusal, parsing
-
-CONFIG_BYTES = 2**24  # of a configuration: it is parsed as a whole
+from .stored import parsing
 
 Describe = Callable[[Kernel], Mapping[str, Any]]
 
@@ -21,10 +20,11 @@ def described_by(path: Path, sizes: Sizes = None) -> Describe:
 
     A file with kernels describes those of the same shape: the one whose name is the
     same, or else what all of that shape have in common. A .json file is the
-    configuration of a Keras model, and describes its layers by name.
+    configuration of a Keras model, and describes its layers by name, or the config.json
+    of transformers or timm.
     """
     if path.suffix.lower() == ".json":
-        return partial(_by_config, _keras_layers(path))
+        return _by_json(read_config(path))
     network = read_network(path, sizes=sizes)
     return partial(_by_shape, network.kernels)
 
@@ -45,20 +45,14 @@ def _same_name(one: str, other: str) -> bool:
     return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
 
 
-def _keras_layers(path: Path) -> dict[str, Described]:
-    size = path.stat().st_size
-    if size > CONFIG_BYTES:
-        raise Refusal(
-            f"A configuration must have at most {CONFIG_BYTES} bytes, got {size}."
-        )
+def _by_json(config: Mapping[str, Any]) -> Describe:
+    if is_hugging_face(config):
+        return partial(described, config)
     with parsing("configuration of a Keras model"):
-        found = json.loads(path.read_bytes())
-        if not isinstance(found, dict):
-            raise TypeError("it is no object")
-        layers = list(layers_of(found.get("model_config", found)))
+        layers = list(layers_of(config.get("model_config", config)))
         if not layers:
             raise ValueError("it describes no layers")
-    return {layer.names[-1]: layer for layer in layers}
+    return partial(_by_config, {layer.names[-1]: layer for layer in layers})
 
 
 def _by_config(layers: Mapping[str, Described], kernel: Kernel) -> dict[str, Any]:

@@ -4,8 +4,8 @@ import argparse
 from importlib.metadata import version
 from pathlib import Path
 
-from .._checkpoint import suffixes
 from .options import (
+    FILE,
     add_bound,
     add_budget,
     add_file,
@@ -94,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
         more=REPORT,
     )
     report.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE", help=f"{suffixes()}, or several"
+        "files", nargs="*", type=Path, metavar="FILE", help=f"{FILE}; or several"
     )
     add_geometry(report, grid=sizes_or_none)
     add_budget(report)
@@ -108,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
         "step100.safetensors step200.safetensors --grid 32 --fail-above 1.1",
         more=DIFF,
     )
-    diff.add_argument("before", type=Path, metavar="A", help=suffixes())
+    diff.add_argument("before", type=Path, metavar="A", help=FILE)
     diff.add_argument(
         "after", type=Path, metavar="B", help="another file, of any of these formats"
     )

@@ -10,6 +10,7 @@ from .._arrays.array import Array, to_numpy
 from .._bound.clip import clip
 from .._bound.project import project
 from .._checkpoint import Kernel, Network
+from .._checkpoint.folder import weights_file
 from .._checkpoint.select import select
 from .._layer.layer import Layer
 from .._norm.rounding import TIGHT
@@ -167,7 +168,7 @@ def _change(
     change: Callable[[Layer, Unknown], tuple[Array, dict[str, Any]]],
 ) -> list[dict[str, Any]]:
     """Write a copy of the file with changed kernels; show and return what changed."""
-    check_target(args.output, args.file.suffix.lower())
+    check_target(args.output, weights_file(args.file).suffix.lower())
     rows, arrays = [], {}
 
     def keep(layer: Layer, unknown: Unknown) -> None:

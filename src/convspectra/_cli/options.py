@@ -13,6 +13,7 @@ from .._layer.boundary import BOUNDARIES
 from .._report.backends import BACKENDS
 
 CLOSENESS = "relative gap between the bounds of a norm, where it can be reached"
+FILE = f"{suffixes()}, or a folder with one of these"
 WITH_GRAPH = suffixes(lambda format: format.graph)
 WITH_GEOMETRY = suffixes(lambda format: format.matrices)
 WITH_MATRICES = suffixes(lambda format: format.matrices)
@@ -105,7 +106,7 @@ def add_file(
     closeness: str = CLOSENESS,
 ) -> None:
     """A file, and what it leaves to say of its kernels."""
-    to.add_argument("file", type=Path, metavar="FILE", help=suffixes())
+    to.add_argument("file", type=Path, metavar="FILE", help=FILE)
     add_geometry(to, grid=grid, rtol=rtol, closeness=closeness)
 
 
@@ -149,7 +150,8 @@ def add_geometry(
         metavar="FILE",
         help=(
             "another file of the same network, for the geometry that this one does not "
-            f"state: {WITH_GEOMETRY}, or the .json configuration of a Keras model"
+            f"state: {WITH_GEOMETRY}, or a .json configuration of Keras, transformers "
+            "or timm"
         ),
     )
     meaning = "the input size of the layers, 32x32, or 32 for every axis"

@@ -58,10 +58,11 @@ def _one(args: argparse.Namespace, path: Path) -> int:
     folder = _folder(args)
     if folder is not None:
         check_folder(folder)
-    with progress("report", f"reading {path.name}") as shown:
+    name = path.absolute().name  # that of "." too
+    with progress("report", f"reading {name}") as shown:
         watch = partial(shown.of, name=name_of, cost=work_of)
         found = report_on(path, options, watch)
-    document = document_of(found.report, path.name, found.notes)
+    document = document_of(found.report, name, found.notes)
     if args.json:
         as_json(document)
     elif args.csv:

@@ -89,7 +89,7 @@ def _analysed(layer: StoredLayer, left_out: Excess, options: Options) -> LayerSp
 def document_on(path: Path, options: Options) -> dict[str, Any]:
     """As `report_on`, as a document: what a worker sends back."""
     found = report_on(path, options)
-    return document_of(found.report, path.name, found.notes)
+    return document_of(found.report, path.absolute().name, found.notes)
 
 
 def document_of(report: Report, title: str, notes: list[str]) -> dict[str, Any]:

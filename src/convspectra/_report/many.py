@@ -185,19 +185,26 @@ def _target(folder: Path, path: Path) -> Path:
 
 def _identity(path: Path, key: dict[str, Any]) -> dict[str, Any]:
     """What a result must have in common with its checkpoint to belong to it."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise Refusal("A checkpoint must be a regular file, got something else.")
-    is_young = time.time_ns() - found.st_mtime_ns < YOUNG
+    stats = {file.name: file.stat() for file in _files(path)}
+    newest = max((found.st_mtime_ns for found in stats.values()), default=0)
+    is_young = time.time_ns() - newest < YOUNG
     return {
         "checkpoint": str(path),
-        "size": found.st_size,
-        "modified_ns": found.st_mtime_ns,
+        "files": [[name, x.st_size, x.st_mtime_ns] for name, x in stats.items()],
         # Checkpoints of a network are all of one size. A time stamp tells them apart,
         # unless the file changes again before the stamp does.
         "sha256": _sha256(path) if is_young else None,
         "key": key,
     }
+
+
+def _files(path: Path) -> list[Path]:
+    """What a checkpoint consists of: a file, or those in a folder."""
+    if path.is_dir():
+        return sorted(file for file in path.iterdir() if file.is_file())
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise Refusal("A checkpoint must be a regular file, got something else.")
+    return [path]
 
 
 def _done(target: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
@@ -217,5 +224,8 @@ def _done(target: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    digests = []
+    for file in _files(path):
+        with file.open("rb") as stream:
+            digests.append(hashlib.file_digest(stream, "sha256").hexdigest())
+    return " ".join(digests)
