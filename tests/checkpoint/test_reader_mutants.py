@@ -62,6 +62,24 @@ def save_torch(path):
     torch.save(found, path, _use_new_zipfile_serialization=not legacy)
 
 
+class Small(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular")
+        self.b = torch.nn.ConvTranspose2d(4, 2, 3, 2, groups=2)
+        self.c = torch.nn.Linear(2, 3)
+
+    def forward(self, x):
+        return self.c(self.b(self.a(x)).mean((2, 3)))
+
+
+def save_export(path):
+    height = {2: torch.export.Dim("height", min=4, max=64)}
+    example = (torch.zeros(1, 3, 8, 8),)
+    program = torch.export.export(Small().eval(), example, dynamic_shapes=(height,))
+    torch.export.save(program, path)
+
+
 def save_h5(path):
     with h5py.File(path, "w") as file:
         file.attrs["model_config"] = config()
@@ -90,6 +108,7 @@ FILES = {
     "k.safetensors.index.json": save_index,
     "k.pt": save_torch,
     "k.th": save_torch,
+    "k.pt2": save_export,
     "k.h5": save_h5,
     "k.keras": save_keras,
 }

@@ -16,6 +16,7 @@ from .pytorch_file import read_pytorch
 from .records import Kernel as Kernel
 from .records import Network as Network
 from .sharded import read_sharded
+from .torch_export import read_export
 
 Sizes = tuple[int, ...] | None
 BY_OPTION = "`--grid` and the like, or `--geometry`"
@@ -69,6 +70,14 @@ _FORMATS = (
         suffixes=(".pt", ".pth", ".th", ".ckpt", ".bin"),
         read=lambda path, _layout, _sizes: read_pytorch(path),
         contains="the kernels of a PyTorch state dict",
+    ),
+    Format(
+        suffixes=(".pt2",),
+        read=lambda path, _layout, sizes: read_export(path, sizes),
+        contains="kernels and the whole geometry, from the graph of `torch.export`",
+        you_add="`--input 1x3x224x224` if sizes are dynamic",
+        graph=True,
+        matrices=True,
     ),
     Format(
         suffixes=(".keras", ".h5", ".hdf5"),

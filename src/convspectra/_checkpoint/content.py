@@ -28,6 +28,8 @@ def _archive(path: Path) -> str:
             names = archive.namelist()[:MOST_MEMBERS]
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError):
         return ""
+    if any(name.endswith("/archive_format") for name in names):
+        return ".pt2"
     if any(name.endswith("/data.pkl") for name in names):
         return ".pt"
     if {"config.json", "model.weights.h5"} <= set(names):

@@ -86,7 +86,7 @@ def _checked_zip(path: Path, torch: Any) -> io.BytesIO:
     size = path.stat().st_size
     with zipfile.ZipFile(path) as archive:
         members = members_of(archive, size)
-        _check_directory(members.values(), size)
+        check_directory(members.values(), size)
         root = next((n[:-8] for n in members if n.endswith("/data.pkl")), None)
         if root is None or f"{root}constants.pkl" in members:
             raise refusal("a compiled model, or another kind of archive")
@@ -109,7 +109,7 @@ def _checked_zip(path: Path, torch: Any) -> io.BytesIO:
     return copied
 
 
-def _check_directory(members: Collection[zipfile.ZipInfo], size: int) -> None:
+def check_directory(members: Collection[zipfile.ZipInfo], size: int) -> None:
     """See that an archive unpacks to no more than the file has bytes."""
     total = sum(info.file_size for info in members)
     plain = all(info.compress_type == zipfile.ZIP_STORED for info in members)
