@@ -17,6 +17,7 @@ from .records import Kernel as Kernel
 from .records import Network as Network
 from .sharded import read_sharded
 from .torch_export import read_export
+from .torchscript_file import read_script
 
 Sizes = tuple[int, ...] | None
 BY_OPTION = "`--grid` and the like, or `--geometry`"
@@ -78,6 +79,14 @@ _FORMATS = (
         you_add="`--input 1x3x224x224` if sizes are dynamic",
         graph=True,
         matrices=True,
+    ),
+    Format(
+        suffixes=(".jit", ".torchscript"),
+        read=lambda path, _layout, _sizes: read_script(path),
+        contains="kernels; strides, padding and groups from TorchScript's code, "
+        "also as `.pt`",
+        matrices=True,
+        writable=False,
     ),
     Format(
         suffixes=(".keras", ".h5", ".hdf5"),

@@ -31,7 +31,8 @@ def _archive(path: Path) -> str:
     if any(name.endswith("/archive_format") for name in names):
         return ".pt2"
     if any(name.endswith("/data.pkl") for name in names):
-        return ".pt"
+        compiled = any(name.endswith("/constants.pkl") for name in names)
+        return ".jit" if compiled else ".pt"
     if {"config.json", "model.weights.h5"} <= set(names):
         return ".keras"
     if names and all(name.endswith(".npy") for name in names):

@@ -40,6 +40,7 @@ class Thing:
 
     kind: str
     keys: list[Any] = field(default_factory=list)  # of a dict
+    values: list[Any] = field(default_factory=list)  # of keys that were set later
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,9 @@ class PickleWalk:
         self._update(self._items())
 
     def _update(self, items: list[Any]) -> None:
-        self._dict(self._stack[-1]).keys.extend(_hashable(items[::2]))
+        thing = self._dict(self._stack[-1])
+        thing.keys.extend(_hashable(items[::2]))
+        thing.values.extend(items[1::2])
 
     def _dict(self, thing: Any) -> Thing:
         if not isinstance(thing, Thing) or thing.kind != "dict":
