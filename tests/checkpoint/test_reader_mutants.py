@@ -88,6 +88,20 @@ def save_script(path):
         torch.jit.script(Small().eval()).save(path)
 
 
+def save_tflite(path):
+    tf = needed("tensorflow")
+    kernel = tf.constant(np.ones((3, 3, 8, 16)), tf.float32)
+
+    @tf.function(input_signature=[tf.TensorSpec((1, 6, 6, 8))])
+    def model(x):
+        return tf.nn.relu(tf.nn.conv2d(x, kernel, 2, "SAME"))
+
+    functions = [model.get_concrete_function()]
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(functions, None)
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]  # which makes integers
+    path.write_bytes(converter.convert())
+
+
 def save_h5(path):
     with h5py.File(path, "w") as file:
         file.attrs["model_config"] = config()
@@ -121,6 +135,10 @@ FILES = {
     "k.h5": save_h5,
     "k.keras": save_keras,
 }
+
+
+# Whose makers take long to start.
+LONG = {"k.tflite": save_tflite}
 
 
 def damaged(data, rng):
@@ -213,10 +231,11 @@ def test_some_damaged_files(tmp_path, watching, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*FILES, *REAL])
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*FILES, *LONG, *REAL])
 def test_many_damaged_files(tmp_path, watching, name):
-    if name in FILES:
-        FILES[name](tmp_path / name)
+    if name in FILES | LONG:
+        (FILES | LONG)[name](tmp_path / name)
     else:
         shutil.copyfile(real_data(name), tmp_path / name)
     count = 300 if name.endswith(SLOW) else 4000

@@ -16,6 +16,7 @@ from .pytorch_file import read_pytorch
 from .records import Kernel as Kernel
 from .records import Network as Network
 from .sharded import read_sharded
+from .tflite_file import read_tflite
 from .torch_export import read_export
 from .torchscript_file import read_script
 
@@ -92,6 +93,13 @@ _FORMATS = (
         suffixes=(".keras", ".h5", ".hdf5"),
         read=lambda path, _layout, _sizes: read_keras(path),
         contains="kernels; of a whole model also strides, padding and groups",
+        matrices=True,
+    ),
+    Format(
+        suffixes=(".tflite",),
+        read=lambda path, _layout, _sizes: read_tflite(path),
+        contains="kernels, quantized ones scaled back, and the geometry from the graph",
+        you_add="`--grid` if sizes are open",
         matrices=True,
     ),
     Format(

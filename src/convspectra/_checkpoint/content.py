@@ -17,6 +17,8 @@ def suffix_of(path: Path) -> str:
         return ".npy"
     if head.startswith(HDF5):
         return ".h5"
+    if head[4:8] == b"TFL3":
+        return ".tflite"
     if head[8:9] == b"{" and head[7:8] == b"\0":  # the length of a header, in 8 bytes
         return ".safetensors"
     return ""

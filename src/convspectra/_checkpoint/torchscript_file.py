@@ -230,7 +230,8 @@ def _stated(
             raise ValueError(f"its {name} is computed")
     pad = None
     if own and call["pad"] is not None:
-        amounts = dict(zip(("pad", "mode", "value"), map(known, call["pad"])))
+        names = ("pad", "mode", "value")
+        amounts: dict[str, Any] = dict(zip(names, map(known, call["pad"])))
         pad = pad_of(amounts, None)
         if pad is None or {"unknown": True} in call["pad"]:
             raise ValueError("its padding is computed")

@@ -1,0 +1,269 @@
+"""Kernels of TensorFlow Lite models, by the operators of their graphs."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .flatbuffer import Table, root
+from .records import Kernel, Network
+from .stored import Entry, Patch, Refusal, check_size, parsing, write_patched
+from .tflite_geometry import LAYOUTS, Axes, geometry
+
+WHAT = ".tflite file"
+LARGEST = 2**32  # bytes: the file is looked at as a whole
+MOST_AXES = 8
+MOST_NAME = 200  # characters
+# Kinds of numbers, and NumPy's strings for their bytes; others are not read.
+DTYPES = {
+    0: ("float32", "<f4"),
+    1: ("float16", "<f2"),
+    3: ("uint8", "|u1"),
+    7: ("int16", "<i2"),
+    9: ("int8", "|i1"),
+    10: ("float64", "<f8"),
+    18: ("bfloat16", "bfloat16"),
+}
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+DEQUANTIZE = 6
+GENERATED = ("arith.constant", "tfl.pseudo", "")  # names that converters give
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """A tensor whose numbers are in the file."""
+
+    entry: Entry
+    scale: np.ndarray  # empty if it is not quantized
+    zero: np.ndarray
+    axis: int  # which has a scale for each of its sites, if there are several
+
+    @property
+    def is_quantized(self) -> bool:
+        return self.entry.dtype not in FLOATS
+
+    def load(self, path: Path) -> np.ndarray:
+        with parsing(WHAT), path.open("rb") as stream:
+            stream.seek(self.entry.start)
+            array = self.entry.read_from(stream)
+        if not self.is_quantized:
+            return array
+        spread = [1] * array.ndim
+        if self.scale.size > 1:
+            spread[self.axis] = -1
+        # In double precision, where the product of int16 and float32 is exact.
+        steps = array.astype(np.float64) - self.zero.reshape(spread)
+        with np.errstate(all="ignore"):
+            scaled = steps * self.scale.reshape(spread).astype(np.float64)
+            return scaled.astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """An operator with its weight."""
+
+    name: str
+    weight: Stored
+    axes: Axes
+    stated: dict[str, Any]
+
+
+class Graph:
+    """A graph of the model: its tensors, and the operators in their order."""
+
+    def __init__(self, model: Table, graph: Table) -> None:
+        self._size = len(model.data)
+        self._buffers, self._codes = model.tables(4), model.tables(1)
+        self._tensors = graph.tables(0)
+        self.operators = graph.tables(3)
+        self._source: dict[int, int] = {}  # what a tensor is dequantized from
+        self.skipped: list[tuple[str, str]] = []
+
+    def layers(self) -> Iterator[Layer]:
+        """The layers that can be read; `skipped` says why others cannot."""
+        for operator in self.operators:
+            stated = self._codes[operator.integer(0, "<I")]
+            code = max(stated.integer(0, "<b"), stated.integer(3, "<i"))
+            inputs, outputs = (operator.numbers(f, "i4") for f in (1, 2))
+            if code == DEQUANTIZE and len(inputs) == len(outputs) == 1:
+                self._source[int(outputs[0])] = int(inputs[0])
+            if code not in LAYOUTS:
+                continue
+            axes = LAYOUTS[code]
+            if len(inputs) <= axes.weight or not len(outputs):
+                raise Refusal(f"An operator of a {WHAT} must have its inputs.")
+            label = self._name(int(outputs[0])).partition(";")[0]
+            try:
+                yield self._layer(axes, operator, inputs, outputs, label)
+            except Refusal:
+                raise
+            except (ValueError, TypeError) as error:
+                self.skipped.append((label, f"is {axes.kind}: {error}".rstrip(".")))
+
+    def _layer(
+        self,
+        axes: Axes,
+        operator: Table,
+        inputs: np.ndarray,
+        outputs: np.ndarray,
+        label: str,
+    ) -> Layer:
+        index = int(inputs[axes.weight])
+        weight = self._stored(self._source.get(index, index))
+        sizes, out_sizes = (
+            self._sizes(int(i)) for i in (inputs[axes.data], outputs[0])
+        )
+        options = operator.table(4)
+        stated = geometry(axes, options, weight.entry.shape, sizes, out_sizes)
+        own = weight.entry.name.partition(";")[0]
+        is_generated = any(own.startswith(part) for part in GENERATED if part)
+        name = label if is_generated or not own else own
+        return Layer(name, weight, axes, stated)
+
+    def _tensor(self, index: int) -> Table:
+        return self._tensors[index]
+
+    def _name(self, index: int) -> str:
+        return self._tensor(index).text(3, MOST_NAME)
+
+    def _sizes(self, index: int) -> list[int] | None:
+        """The sizes of a tensor, 0 for those that are open; None if none is known."""
+        tensor = self._tensor(index)
+        shape, signature = (tensor.numbers(field, "i4") for field in (0, 7))
+        if not 0 < len(shape) <= MOST_AXES:
+            return None
+        if len(signature) == len(shape):
+            shape = np.where(signature < 0, 0, shape)
+        return [max(int(n), 0) for n in shape]
+
+    def _stored(self, index: int) -> Stored:
+        tensor = self._tensor(index)
+        kind = tensor.integer(1, "<b")
+        if kind not in DTYPES:
+            raise ValueError(f"its weight holds numbers of kind {kind}")
+        if tensor.table(6) is not None:
+            raise ValueError("its weight is sparse")
+        if tensor.integer(10, "<I"):
+            raise ValueError("its weight is in another file")
+        dtype, code = DTYPES[kind]
+        shape = tuple(int(n) for n in tensor.numbers(0, "i4")[: MOST_AXES + 1])
+        if len(shape) > MOST_AXES or min(shape, default=0) < 1:
+            raise ValueError(f"its weight has the shape {shape}")
+        start, size = self._buffer(tensor.integer(2, "<I"))
+        if not size:
+            raise ValueError("its weight is not stored")
+        name = self._name(index)
+        entry = Entry(name, dtype, shape, code, start=start)
+        check_size(shape, entry.stored_dtype.itemsize, size)
+        return _quantized(entry, tensor.table(4))
+
+    def _buffer(self, index: int) -> tuple[int, int]:
+        """Where a buffer begins in the file, and how many bytes it has."""
+        buffer = self._buffers[index]
+        start, size = buffer.integer(1, "<Q"), buffer.integer(2, "<Q")
+        if start <= 1:  # beyond the first bytes only in files that are too large
+            start, size = buffer.vector(0)
+        if start + size > self._size:
+            raise Refusal(f"The buffers of a {WHAT} must lie inside it.")
+        return start, size
+
+
+def _quantized(entry: Entry, stated: Table | None) -> Stored:
+    none = np.empty(0)
+    if entry.dtype in FLOATS:
+        return Stored(entry, none, none, 0)
+    if stated is None:
+        raise ValueError(f"its weight holds {entry.dtype} without a scale")
+    # Not copied: many tensors can have the same.
+    scale, zero = stated.numbers(2, "f4"), stated.numbers(3, "i8")
+    zero = zero if zero.size else np.zeros(1, np.int64)
+    axis = stated.integer(6, "<i")
+    several = max(scale.size, zero.size)
+    fits = 0 <= axis < len(entry.shape) and several == entry.shape[axis]
+    if not scale.size or min(scale.size, zero.size) not in (1, several):
+        raise ValueError(f"its weight has {scale.size} scales")
+    if several > 1 and not fits:
+        raise ValueError(f"its weight has {several} scales along axis {axis}")
+    scale, zero = np.broadcast_arrays(scale, zero)
+    return Stored(entry, scale, zero, axis)
+
+
+def read_tflite(path: Path) -> Network:
+    """Find the convolutions and matrices of a model, quantized ones scaled back.
+
+    Each has the name of its weight; where the converter has made that up, the name of
+    what the layer gives.
+    """
+    if path.stat().st_size > LARGEST:
+        raise Refusal(f"A {WHAT} must have at most {LARGEST} bytes.")
+    with parsing(WHAT):
+        data = path.read_bytes()
+        model = root(data)
+        layers: list[Layer] = []
+        skipped: list[tuple[str, str]] = []
+        left = len(data) // 8  # operators that a file has room for
+        for table in model.tables(2):
+            graph = Graph(model, table)
+            left -= 1 + len(graph.operators)
+            if left < 0:
+                raise Refusal(f"The operators of a {WHAT} must be different tables.")
+            layers += graph.layers()
+            skipped += graph.skipped
+        named = _named(layers)
+        count = Counter(layer.weight.entry.start for layer in named.values())
+        kernels = tuple(
+            _kernel(path, name, layer, count[layer.weight.entry.start] > 1)
+            for name, layer in named.items()
+        )
+    others = {name: why for name, why in skipped if name not in named}
+    return Network(kernels, tuple(others.items()), partial(_copy_with, path, named))
+
+
+def _named(layers: list[Layer]) -> dict[str, Layer]:
+    """Layers that differ, each by a name of its own."""
+    distinct: dict[Any, Layer] = {}
+    for layer in layers:
+        stated = tuple(sorted(layer.stated.items()))
+        entry = layer.weight.entry
+        distinct.setdefault((entry.name, entry.start, layer.axes, stated), layer)
+    named: dict[str, Layer] = {}
+    for index, layer in enumerate(distinct.values()):
+        name = layer.name or f"layer {index}"
+        named[f"{name}@{index}" if name in named else name] = layer
+    return named
+
+
+def _kernel(path: Path, name: str, layer: Layer, shared: bool) -> Kernel:
+    weight, reason = layer.weight, ""
+    if weight.is_quantized:
+        reason = "is quantized"
+    elif shared:
+        reason = "is the weight of several layers"
+    shape = layer.axes.shape(weight.entry.shape)
+    return Kernel(
+        name=name,
+        shape=shape,
+        dtype="float32" if weight.is_quantized else weight.entry.dtype,
+        stated=layer.stated,
+        load=lambda: layer.axes.turn(weight.load(path)),
+        linear=layer.axes.kind == "FULLY_CONNECTED",
+        not_writable_because=reason,
+    )
+
+
+def _copy_with(
+    path: Path,
+    layers: Mapping[str, Layer],
+    target: Path,
+    arrays: Mapping[str, np.ndarray],
+) -> None:
+    patches = []
+    for name, array in arrays.items():
+        entry = layers[name].weight.entry
+        turned = layers[name].axes.turn_back(array, entry.shape)
+        patches.append(Patch(entry, entry.to_bytes(turned)))
+    write_patched(path, target, patches)
