@@ -18,22 +18,24 @@ maxima of the norm above c, not as there are kernels' dimensions.
 Nothing here is certified.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from .._arrays.array import Array, is_host, to_complex
 from .._layer.stencil import Stencil
-from .._maps.symbol import Frequencies, Taps, frequencies_of
-from .._norm.gram_certificate import DoublePass
+from .._maps.symbol import Taps, frequencies_of
 from .._norm.small_matrices import SmallMatrices
 from .blocks import TorusBlocks, torus_blocks
 from .clip import soft_thresholded
+from .top_triplets import concatenated, top_triplets
 
 # Relative gap of the squared distances at which to stop: the kernel is then at most 5 %
 # further away than the nearest. The most rounds, and cuts in each.
 GAP, ROUNDS, CUTS = 0.1, 10, 32
-# The largest side at which norms are estimated with one matrix per lane of a vector.
+# The largest side at which matrices are decomposed, one per lane of a vector.
 BATCHED_SIDE = 128
 # Relative excess of the norm that is less than what single precision tells apart.
 NEGLIGIBLE = 2e-6
@@ -61,8 +63,8 @@ def nearly_nearest(weight: np.ndarray, torus: Stencil, c: float) -> np.ndarray:
     kernel, cuts = start, _Cuts.none(blocks)
     points = frequencies_of(blocks.taps.pattern, torus.rows, real=True)
     for _ in range(ROUNDS):
-        norms = _estimates(blocks, kernel, points)
-        largest = float(norms.max())
+        look = _look(blocks, kernel)
+        largest = float(look.norms.max())
         if largest <= c * (1 + NEGLIGIBLE):
             break
         if cuts.count:
@@ -70,8 +72,9 @@ def nearly_nearest(weight: np.ndarray, torus: Stencil, c: float) -> np.ndarray:
             attained = float(np.vdot(scaled, scaled)) / 2
             if attained - cuts.distance <= GAP * attained:
                 break
-        where = _to_cut(norms, c, points.representative)
-        cuts = cuts.active().with_new(blocks, kernel, c, where).solved()
+        where = _to_cut(look.norms, c, points.representative)
+        parts = look.parts(c, where)
+        cuts = cuts.active().with_new(blocks, kernel, c, where, parts).solved()
         kernel = start - cuts.change(blocks)
     if not cuts.count:
         return weight
@@ -83,20 +86,27 @@ def can_cut(weight: np.ndarray, torus: Stencil) -> bool:
     return is_host(weight) and weight.dtype.kind == "f" and torus.groups == 1
 
 
-def _estimates(
-    blocks: TorusBlocks, kernel: np.ndarray, kept: Frequencies
-) -> np.ndarray:
-    """The norm at every frequency, about."""
-    taps = replace(blocks.taps, weight=to_complex(kernel))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Look:
+    """The norm at every frequency, about, and what soft-thresholding takes off there.
+
+    `parts` is a function from c and some frequencies to (frequencies, out, columns).
+    """
+
+    norms: np.ndarray
+    parts: Callable[[float, np.ndarray], np.ndarray]
+
+
+def _look(blocks: TorusBlocks, kernel: np.ndarray) -> _Look:
+    single = kernel.astype(np.complex64)
     if min(blocks.shape) <= BATCHED_SIDE:
-        return SmallMatrices(taps, blocks.phase).estimates()[:, 0]
-    grams, every = DoublePass(taps, kept.grid_sizes), np.arange(len(kept))
-    return np.concatenate(
-        [
-            grams.estimates(kept.points[part], every[: part.stop - part.start])
-            for part in grams.portions(kept.points)
-        ]
+        taps = replace(blocks.taps, weight=to_complex(kernel))
+        norms = SmallMatrices(taps, blocks.phase).estimates()[:, 0]
+        return _Look(norms, partial(soft_thresholded, blocks, single))
+    found = concatenated(
+        [top_triplets(blocks.of(single, part)[:, 0]) for part in blocks.parts()]
     )
+    return _Look(found.s[:, 0], found.soft_thresholded)
 
 
 def _to_cut(norms: np.ndarray, c: float, grid: np.ndarray) -> np.ndarray:
@@ -161,11 +171,18 @@ class _Cuts:
         )
 
     def with_new(
-        self, blocks: TorusBlocks, kernel: np.ndarray, c: float, where: np.ndarray
+        self,
+        blocks: TorusBlocks,
+        kernel: np.ndarray,
+        c: float,
+        where: np.ndarray,
+        parts: np.ndarray,
     ) -> "_Cuts":
-        """With cuts of `kernel`, which is the nearest point, at these frequencies."""
+        """With the cuts of `kernel`, the nearest point so far, at frequencies `where`.
+
+        There soft-thresholding takes off these `parts`.
+        """
         phase = blocks.phase[where]
-        parts = soft_thresholded(blocks, kernel.astype(np.complex64), c, where)
         squares = np.sum(np.abs(parts) ** 2, axis=(1, 2), dtype=np.float64)
         inner = _gains(parts, phase, kernel, blocks)
         # Re <U max(S - c, 0) V^H, U S V^H> is the square plus c times the nuclear norm.
@@ -175,8 +192,9 @@ class _Cuts:
         parts = np.concatenate([self.parts, parts.astype(self.parts.dtype)])
         phase = np.concatenate([self.phase, phase])
         x = np.concatenate([self.x, np.zeros(np.count_nonzero(own))])
-        gram = _products(parts, phase, blocks.taps)
-        excess = inner[own] / nuclear[own] - c + gram[self.count :] @ x
+        rows = _products(parts, phase, self.count, blocks.taps)
+        gram = np.block([[self.gram, rows[:, : self.count].T], [rows]])
+        excess = inner[own] / nuclear[own] - c + rows @ x
         excess = np.concatenate([self.excess, excess])
         return _Cuts(parts, phase, gram, excess, x)
 
@@ -219,16 +237,16 @@ def _gains(
     return found
 
 
-def _products(parts: Array, phase: Array, taps: Taps) -> np.ndarray:
-    """The inner products of the kernels Re phase* parts.
+def _products(parts: Array, phase: Array, first: int, taps: Taps) -> np.ndarray:
+    """The inner products of the kernels Re phase* parts, from the `first` on, with all.
 
     Those of real parts a, b of complex numbers: 2 Re a Re b = Re (a b* + a b).
     """
-    found = np.zeros((len(parts), len(parts)))
+    found = np.zeros((len(parts) - first, len(parts)))
     for own, part in zip(taps.phases, _components(parts, taps)):
-        p = phase[:, own]
-        found += np.real((part @ part.conj().T) * (p.conj() @ p.T))
-        found += np.real((part @ part.T) * (p.conj() @ p.conj().T))
+        p, new = phase[:, own], slice(first, None)
+        found += np.real((part[new] @ part.conj().T) * (p[new].conj() @ p.T))
+        found += np.real((part[new] @ part.T) * (p[new].conj() @ p.conj().T))
     return found / 2
 
 
