@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 from .contenders import JOBS
-from .page import MEANS, RATIOS, REAL_LAYERS, TRAINING, WAYS, say, table
-from .record import write
+from .page import MEANS, RATIOS, REAL_LAYERS, TRAINING, say, table
 from .run import run
 
 DESCRIPTION = """\
@@ -24,7 +23,7 @@ examples:
   python -m benchmarks --jobs norm -o norms
   python -m benchmarks --full -o benchmarks/records/mine
   python -m benchmarks --training -o training
-  OMP_NUM_THREADS=1 python -m benchmarks --ways 16 -o training
+  OMP_NUM_THREADS=1 python -m benchmarks --ways 64 16 -o ways
   python -m benchmarks --real-layers -o real
 
 exit codes: 0 done, 1 an answer of convspectra failed its check, 2 could not run."""
@@ -86,17 +85,22 @@ def _real_layers(args: argparse.Namespace) -> int:
 
 
 def _try_ways(args: argparse.Namespace) -> int:
-    from .ways import ways  # which needs torch
+    from .ways import multiples, ways  # which needs torch
 
-    found = ways(args.ways)
-    path = args.output / f"ways-{args.ways}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, json.dumps(found, indent=2).encode())
+    found = {
+        width: multiples(
+            ways(width, args.output / f"ways-{width}.json", fresh=args.fresh)
+        )
+        for width in args.ways
+    }
     rows = [
-        {"way": way, "multiple": value} for way, value in found["multiples"].items()
+        {"way": way, **{f"width_{w}": f"{found[w][way]:.3f}" for w in found}}
+        for way in found[args.ways[0]]
     ]
-    sys.stdout.write(json.dumps(found, indent=1) if args.json else table(WAYS, rows))
-    sys.stdout.write("\n")
+    columns = " ".join(["way", *(f"width_{width}" for width in found)])
+    text = json.dumps(found, indent=1) if args.json else table(columns, rows)
+    sys.stdout.write(text + "\n")
+    say(f"ways-WIDTH.json are in {args.output}.")
     return 0
 
 
@@ -136,8 +140,9 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--ways",
         type=int,
+        nargs="+",
         metavar="WIDTH",
-        help="what each way to bound a ResNet-18 of this width costs while it trains",
+        help="what each way to bound a ResNet-18 of these widths costs while it trains",
     )
     parser.add_argument(
         "--jobs",

@@ -6,7 +6,7 @@ from importlib import import_module as _import_module
 from ._bound.clip import clip as clip
 from ._bound.project import Projection as Projection
 from ._bound.project import project as project
-from ._bound.project import scale_to as scale_to
+from ._bound.scale import scale_to as scale_to
 from ._layer.geometry import Geometry as Geometry
 from ._layer.layer import Layer as Layer
 from ._maps.dense import dense_matrix as dense_matrix

@@ -80,7 +80,7 @@ MATRIX_LIMIT = 2**28
 CLOSING_SECONDS, SECONDS = 5.0, 600.0
 # For training, which asks at every step, the matrix must be small where its Gram matrix
 # is factorized within the band.
-QUICK_LIMIT = 2**33
+QUICK_LIMIT = 2**30
 # Numbers that a banded factor may have in memory: 1.5 GB of real ones.
 BANDED_NUMBERS = 3 * 2**26
 # A compression is tried before a banded factor if so much of the gap that it is

@@ -13,7 +13,7 @@ from networks import EXAMPLE, matrix_of, small, train  # noqa: E402
 from torch import nn  # noqa: E402
 
 import convspectra as cs  # noqa: E402
-from convspectra._bound import enforce  # noqa: E402
+from convspectra._bound import scale  # noqa: E402
 from convspectra.torch import (  # noqa: E402
     SpectralClip,
     bounded,
@@ -272,7 +272,7 @@ def test_a_step_that_the_scaler_leaves_out_does_not_count(fused):
         assert bound.steps == steps
 
 
-@pytest.mark.parametrize("method", ["clip", "project"])
+@pytest.mark.parametrize("method", ["clip", "project", "scale"])
 def test_an_interrupted_run_goes_on_as_if_it_had_not_been(method, tmp_path):
     def start():
         model = small()
@@ -297,13 +297,40 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(method, tmp_path):
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("how", ["state_dict", "deepcopy"])
+def test_what_is_known_of_a_kernel_survives(how, tmp_path):
+    torch.manual_seed(0)
+    model = nn.Conv2d(2, 4, 3, padding=1, padding_mode="circular")
+
+    def bounding(size):
+        example = torch.zeros(1, 2, size, size)
+        return SpectralClip(model, 10.0, 1, method="project", example=example)
+
+    bound = bounding(8)
+    measured = bound.apply().changes[0].after
+    with torch.no_grad():
+        model.weight += 1e-4
+    second = copy.deepcopy(bound)
+    if how == "state_dict":
+        torch.save(bound.state_dict(), tmp_path / "bound.pt")
+        second = bounding(8)
+        second.load_state_dict(torch.load(tmp_path / "bound.pt", weights_only=True))
+    one, other = (each.apply().changes[0].after for each in (bound, second))
+    assert one == other > measured  # nobody has measured it again
+    third = bounding(9)
+    third.load_state_dict(bound.state_dict())
+    known = third.apply().changes[0].after  # at another size there is nothing to reuse
+    norm = cs.operator_norm(model.weight.detach(), cs.Geometry(9))
+    assert norm.lower <= known <= norm.upper
+
+
 def test_a_kernel_that_hardly_moved_is_not_measured_again(monkeypatch):
     model = small()
     bound = SpectralClip(model, 10.0, 1, method="project", example=example())
     calls = []
-    upper_bound = enforce.upper_bound
+    upper_bound = scale.upper_bound
     monkeypatch.setattr(
-        enforce, "upper_bound", lambda *args: calls.append(1) or upper_bound(*args)
+        scale, "upper_bound", lambda *args: calls.append(1) or upper_bound(*args)
     )
     bound.apply()
     assert len(calls) == 5  # one layer is used at two sizes
@@ -497,9 +524,9 @@ def test_a_penalty_keeps_the_norm_down():
 
 def test_a_clip_measures_norms_only_when_they_are_asked_for(monkeypatch):
     model = small()
-    calls, upper_bound = [], enforce.upper_bound
+    calls, upper_bound = [], scale.upper_bound
     monkeypatch.setattr(
-        enforce, "upper_bound", lambda *args: calls.append(1) or upper_bound(*args)
+        scale, "upper_bound", lambda *args: calls.append(1) or upper_bound(*args)
     )
     before = norms(model)
     bound = SpectralClip(model, 0.5, example=example())

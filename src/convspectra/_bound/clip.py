@@ -139,12 +139,56 @@ def _soft_threshold_many(
     blocks: TorusBlocks, kernel: np.ndarray, most: float, numbers: np.ndarray
 ) -> np.ndarray:
     """The soft-thresholded part at these frequencies as a kernel: compiled."""
+    symbols = BatchedSymbols(replace(blocks.taps, weight=kernel))
+    found: dict[int, np.ndarray] = {}
+
+    def fold(first: int, part: np.ndarray, re: np.ndarray, im: np.ndarray) -> None:
+        weighted = blocks.phase[part] * blocks.weights[part, None]
+        found[first] = symbols.fold_back(re, im, weighted)
+
+    _each_soft_threshold(blocks, symbols, most, numbers, fold)
+    # In order of frequency, so that the sum does not depend on the threads.
+    parts = [found[first] for first in sorted(found)]
+    return functools.reduce(np.add, parts)
+
+
+def soft_thresholded(
+    blocks: TorusBlocks, kernel: np.ndarray, most: float, numbers: np.ndarray
+) -> np.ndarray:
+    """The soft-thresholded parts at these frequencies: (frequencies, out, columns).
+
+    Of a real kernel, in NumPy, that has one group.
+    """
+    side = min(blocks.shape)
+    if not clip_is_compiled(len(numbers), side, real=True, on_host=True, raises=False):
+        to_remove = partial(_soft_threshold, most=most)
+        return _of_each(to_remove, blocks.of(kernel, numbers)[:, 0])
+    symbols = BatchedSymbols(replace(blocks.taps, weight=kernel))
+    found = np.empty((len(numbers), *blocks.shape), kernel.dtype)
+
+    def keep(first: int, part: np.ndarray, re: np.ndarray, im: np.ndarray) -> None:
+        own = found[first : first + len(part)]
+        own.real, own.imag = (x.transpose(2, 0, 1) for x in (re, im))
+
+    _each_soft_threshold(blocks, symbols, most, numbers, keep)
+    return found
+
+
+def _each_soft_threshold(
+    blocks: TorusBlocks,
+    symbols: BatchedSymbols,
+    most: float,
+    numbers: np.ndarray,
+    use: Callable[[int, np.ndarray, np.ndarray, np.ndarray], None],
+) -> None:
+    """Call use(index of the first, frequencies, re, im), in threads, for all numbers.
+
+    With the soft-thresholded parts, (out, columns, frequencies * groups).
+    """
     from .._compiled.soft_threshold import soft_threshold
 
-    symbols = BatchedSymbols(replace(blocks.taps, weight=kernel))
     bound = symbols.dtype.type(most)
     size = block_size(math.prod(blocks.shape) * blocks.taps.channel_shape[0])
-    found: dict[int, np.ndarray] = {}
 
     def some(start: int, stop: int) -> None:
         workspace = symbols.workspace(min(size, stop - start))
@@ -158,13 +202,9 @@ def _soft_threshold_many(
             soft_threshold(re, im, bound, 0, re.shape[2])
             if not tall:
                 re, im = re.swapaxes(0, 1), im.swapaxes(0, 1)
-            weighted = phase * blocks.weights[part, None]
-            found[first] = symbols.fold_back(re, im, weighted)
+            use(first, part, re, im)
 
     spread(some, len(numbers), least=size)
-    # In order of frequency, so that the sum does not depend on the threads.
-    parts = [found[first] for first in sorted(found)]
-    return functools.reduce(np.add, parts)
 
 
 def _of_each(f: Callable[[Array], Array], y: Array) -> Array:

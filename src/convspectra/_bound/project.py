@@ -1,48 +1,21 @@
-"""Kernels whose norm is certified to be within a bound: scaled, or the nearest one."""
+"""The nearest kernel whose norm is certified to be within a bound."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .._arrays.array import Array, is_traced, namespace, normalized, spacing, to_double
+from .._arrays.array import Array, is_traced, namespace, normalized, to_double
 from .._arrays.host import call_on_host
 from .._base import fraction, positive
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
-from .._norm.operator_norm import NormBounds, norm_bounds, upper_bound
-from .._norm.rounding import TIGHT
+from .._norm.operator_norm import NormBounds, norm_bounds
 from .._route import method_of, projects_by_matrix
 from .blocks import matrix_blocks, torus_blocks
 from .clip import with_rows
 from .nearest import nearest
+from .scale import norm_rtol, scale_down
 
 ROUNDS = 100  # iterations of the solver at most; usual are 5 to 20
-# Relative gaps of norms that hold on every grid, and of those that a banded factor
-# certifies: see `norm_rtol`.
-SUPREMUM_RTOL, BANDED_RTOL = 3e-4, 1e-6
-
-
-def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
-    """Scale the kernel down until its certified norm is at most `max_norm`.
-
-    A kernel that already satisfies the bound is returned unchanged.
-
-    Parameters
-    ----------
-    weight : array, shape (out, in / groups, *kernel)
-        (in, out / groups, *kernel) for a transposed layer.
-    geometry : Geometry
-    max_norm : float
-
-    Returns
-    -------
-    array
-        Of the shape and dtype of `weight`; a constant to automatic differentiation.
-    """
-    stencil = stencil_of(weight, geometry)
-    max_norm = positive("max_norm", max_norm)
-    return call_on_host(
-        lambda plain: (scale_down(plain, stencil, max_norm),), weight, arrays=1
-    )[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +116,7 @@ def _projected(
     if before.upper > max_norm:
         moved = nearest_kernel(weight, stencil, max_norm, rtol)
         after = norm_bounds(moved.weight, stencil, norm_rtol(stencil))
-    # `scaled_inside` has certified a kernel that was moved, maybe by another way.
+    # `scale_down` has certified a kernel that was moved, maybe by another way.
     upper_after = min(after.upper, max_norm)
     return _Projected(
         moved.weight,
@@ -176,31 +149,7 @@ def nearest_kernel(
     found = nearest(blocks, bound, rtol=rtol, max_rounds=ROUNDS)
     xp = namespace(weight)
     kernel = xp.astype(blocks.kernel(found.kernel, double) * scale, weight.dtype)
-    kernel = scale_down(kernel, stencil, max_norm)
+    kernel = scale_down(kernel, [stencil], max_norm).weight
     distance = float(xp.linalg.vector_norm(to_double(kernel) * (1 / scale) - double))
     gap = max(1 - 2 * found.dual / distance**2, 0.0)
     return NearestKernel(kernel, distance * scale, found.rounds, gap)
-
-
-def scale_down(weight: Array, stencil: Stencil, max_norm: float) -> Array:
-    """Scale `weight` until its norm, rounded to its own precision, is certified."""
-    xp = namespace(weight)
-    scaled, factor, margin = weight, 1.0, spacing(weight)
-    rtol = norm_rtol(stencil)
-    while (upper := upper_bound(scaled, stencil, rtol)) > max_norm:
-        factor *= max_norm / upper * (1 - margin)
-        margin = min(2 * margin, 0.5)
-        scaled = xp.astype(to_double(weight) * factor, weight.dtype)
-    return scaled
-
-
-def norm_rtol(stencil: Stencil) -> float:
-    """The relative gap of norms that decide about a projected kernel.
-
-    Such a kernel attains its norm at many frequencies. On a grid the search then goes
-    through all of them, at worst; without a grid, through ever more the smaller the
-    gap. So does Lanczos, before a banded factor.
-    """
-    if stencil.axes is None:
-        return SUPREMUM_RTOL
-    return BANDED_RTOL if method_of(stencil) == "banded" else TIGHT

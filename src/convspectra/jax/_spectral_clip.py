@@ -102,7 +102,7 @@ def _bounded(
 ) -> jax.Array:
     """The update after which a kernel satisfies its bound."""
     proposed = (kernel + update).astype(kernel.dtype)  # as optax adds them
-    inside = enforced(target, method, proposed)
+    inside = enforced(target, method, proposed, in_training=True)
     changed = jnp.any(inside != proposed)
     if method != "clip":
         inside = _with_margin(target, kernel, update, inside)

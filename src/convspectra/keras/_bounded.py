@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from .._base import positive
-from .._bound.project import scale_to
+from .._bound.scale import scale_to
 from ._any_size import Sizes, any_size
 
 

@@ -46,10 +46,12 @@ def bring_inside(
     method: str,
     *,
     linear: bool,
+    in_training: bool = False,
 ) -> Pass:
     """Bring the kernels of a model inside their bounds; all of them, or none.
 
     `linear` says whether Dense layers are among them. Frozen weights are not.
+    `in_training` is what it is for `enforce`.
     """
     start = time.perf_counter()
     check_is_built(model)
@@ -63,7 +65,11 @@ def bring_inside(
             target = targets[number]
             try:
                 made[number] = enforce(
-                    target.kernel, target.geometries, target.max_norm, method
+                    target.kernel,
+                    target.geometries,
+                    target.max_norm,
+                    method,
+                    in_training=in_training,
                 )
             except (ValueError, TypeError) as error:
                 wrong[number] = f"Layer {target.name!r}: {error}"
@@ -124,7 +130,8 @@ def _reason(use: Use, bound: float | None, *, linear: bool) -> str:
 def _change(target: Target, method: str, found: Enforced) -> Change:
     """What was done to a kernel; norms that are not known wait to be asked for."""
     before, after = found.before, found.after
-    if before is None or after is None:
+    if before is None:
         before = partial(largest_norm, target.kernel, target.geometries, method)
+    if after is None:
         after = partial(largest_norm, found.weight, target.geometries, method)
     return Change(target.name, before, after, target.max_norm)

@@ -113,7 +113,9 @@ class SpectralClip(Callback):
         """Make a pass now: bring every layer within its bound."""
         start, model = time.perf_counter(), self.model
         assert model is not None  # `fit` sets it
-        self.last = bring_inside(model, self.max_norm, self.method, linear=self.linear)
+        self.last = bring_inside(
+            model, self.max_norm, self.method, linear=self.linear, in_training=True
+        )
         self.passes += 1
         if self.log is not None:
             log_pass(self.last, self.log, self.share, self.steps)

@@ -16,7 +16,9 @@ from ._targets import Target
 MARGIN = 1e-7
 
 
-def enforce_folded(kernel: torch.Tensor, target: Target, method: str) -> Enforced:
+def enforce_folded(
+    kernel: torch.Tensor, target: Target, method: str, *, in_training: bool
+) -> Enforced:
     """As `enforce`, for the kernel with the gains that BatchNorms have now."""
     before, weight, changed = None, kernel, False
     if method != "clip":
@@ -24,7 +26,9 @@ def enforce_folded(kernel: torch.Tensor, target: Target, method: str) -> Enforce
     for norm in {view.batch_norm: None for view in target.views}:
         geometries = [v.geometry for v in target.views if v.batch_norm is norm]
         folded = _folded(weight, norm, geometries[0])
-        found = enforce(folded, geometries, target.max_norm, method)
+        found = enforce(
+            folded, geometries, target.max_norm, method, in_training=in_training
+        )
         if found.is_changed:
             weight, changed = _unfolded(found.weight, weight, norm, geometries[0]), True
     after, margin, scaled, factor = before, MARGIN, weight, 1.0

@@ -73,4 +73,4 @@ def _once(
     check_has_numbers(model)
     uses = uses_in(model, example)
     targets = targets_of(uses, max_norm, linear=linear)
-    return bound_all(targets, method, replicas_of(model), {})
+    return bound_all(targets, method, replicas_of(model))

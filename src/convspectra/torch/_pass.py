@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -12,6 +13,7 @@ from .._arrays.threads import spread
 from .._bound.enforce import Enforced, enforce, norm_lipschitz
 from .._training import Change, Pass
 from ._fold import enforce_folded, folded_norm, frozen_gains
+from ._norm_op import text_of
 from ._replicas import Replicas, write
 from ._targets import Target, Targets
 
@@ -22,15 +24,35 @@ ROUNDING = 1.001
 UNMOVED_FACTOR = 1.05
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """A kernel that satisfied its bound, at these geometries, which are text.
+
+    `upper` is its certified norm; None after a clip that changed nothing.
+    """
+
+    kernel: torch.Tensor
+    upper: float | None
+    geometries: str
+
+    def state(self) -> dict[str, Any]:
+        """The fields, for a checkpoint."""
+        kernel = self.kernel.clone()
+        return {"kernel": kernel, "upper": self.upper, "geometries": self.geometries}
+
+
 @torch.no_grad()
 def bound_all(
-    all_targets: Targets, method: str, replicas: Replicas, known: dict[int, Enforced]
+    all_targets: Targets,
+    method: str,
+    replicas: Replicas,
+    known: dict[str, Known] | None = None,
 ) -> Pass:
     """Enforce the bounds of all targets: each in one process, for all of them.
 
-    `known` is kept from pass to pass. It contains the kernels that satisfied their
-    bounds in the last one, by the index of the target, so that those which have hardly
-    moved are not measured again.
+    `known` is kept from pass to pass of a training. It contains the kernels that
+    satisfied their bounds in an earlier one, by the names of the targets, so that those
+    which have hardly moved are not measured again.
     """
     start, targets = time.perf_counter(), all_targets.found
     owners = replicas.owners([target.cost for target in targets])
@@ -44,9 +66,7 @@ def bound_all(
 
     def bound_one(number: int) -> None:
         try:
-            done[number] = _bound_one(
-                own[number], targets[number], method, known, number
-            )
+            done[number] = _bound_one(own[number], targets[number], method, known)
         except (ValueError, TypeError) as error:
             errors[number] = f"Layer {targets[number].name!r}: {error}"
 
@@ -71,44 +91,53 @@ def bound_all(
 
 
 def _bound_one(
-    kernel: torch.Tensor,
-    target: Target,
-    method: str,
-    known: dict[int, Enforced],
-    number: int,
+    kernel: torch.Tensor, target: Target, method: str, known: dict[str, Known] | None
 ) -> Enforced:
     """Enforce the bound, unless the kernel is known to satisfy it."""
-    if number in known:
-        found = reuse_if_unmoved(known[number], kernel, target)
+    in_training = known is not None
+    known = {} if known is None else known
+    if target.name in known:
+        found = reuse_if_unmoved(known[target.name], kernel, target)
         if found is not None:
             return found
-    known.pop(number, None)
+    known.pop(target.name, None)
     if target.is_folded:  # the gains of a BatchNorm move as well
-        return enforce_folded(kernel, target, method)
-    found = enforce(kernel, target.geometries, target.max_norm, method)
+        return enforce_folded(kernel, target, method, in_training=in_training)
+    found = enforce(
+        kernel, target.geometries, target.max_norm, method, in_training=in_training
+    )
     if method != "clip" or not found.is_changed:  # a clipped kernel only comes near
-        known[number] = replace(found, weight=found.weight.clone())
+        views = _views(target)
+        known[target.name] = Known(found.weight.clone(), found.after, views)
     return found
 
 
 def reuse_if_unmoved(
-    known: Enforced, kernel: torch.Tensor, target: Target
+    known: Known, kernel: torch.Tensor, target: Target
 ) -> Enforced | None:
     """The result of `enforce`, if it follows from how far the kernel has moved.
 
     Without a known norm, that is after a clip which changed nothing, the kernel must be
     the same.
     """
-    if known.after is None:
-        same = torch.equal(kernel, known.weight)
+    if known.geometries != _views(target):
+        return None
+    if known.upper is None:
+        same = torch.equal(kernel, known.kernel.to(kernel.device))
         return Enforced(kernel, False, None, None) if same else None
     wide = torch.promote_types(kernel.dtype, torch.float32)
-    moved = torch.linalg.vector_norm(kernel.to(wide) - known.weight.to(wide))
+    moved = torch.linalg.vector_norm(
+        kernel.to(wide) - known.kernel.to(kernel.device, wide)
+    )
     lipschitz = max(norm_lipschitz(kernel, g) for g in target.geometries)
-    norm = known.after + ROUNDING * lipschitz * float(moved)
-    if norm <= min(target.max_norm, known.after * UNMOVED_FACTOR):
+    norm = known.upper + ROUNDING * lipschitz * float(moved)
+    if norm <= min(target.max_norm, known.upper * UNMOVED_FACTOR):
         return Enforced(kernel, False, norm, norm)
     return None
+
+
+def _views(target: Target) -> str:
+    return "\n".join(map(text_of, target.geometries))
 
 
 def _change(
@@ -118,10 +147,11 @@ def _change(
     before, after = done.before, done.after
     if before is None or after is None:
         target = frozen_gains(target) if target.is_folded else target
-        before = partial(folded_norm, kernel.clone(), target, method)
-        after = before
-        if done.is_changed:
+        unknown = partial(folded_norm, kernel.clone(), target, method)
+        before = unknown if before is None else before
+        if after is None and done.is_changed:
             after = partial(folded_norm, done.weight, target, method)
+        after = before if after is None else after
     return Change(target.name, before, after, target.max_norm)
 
 

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from .._base import size
-from .._bound.enforce import METHODS, Enforced
+from .._bound.enforce import METHODS
 from .._training import Bounds, Log, Pass, check_bounds, log_pass
 from ._modules import check_has_numbers
-from ._pass import bound_all
+from ._pass import Known, bound_all
 from ._record import Uses
 from ._replicas import replicas_of
 from ._targets import Targets, targets_of
@@ -116,7 +116,7 @@ class SpectralClip:
         self.steps, self.passes, self.last = 0, 0, None
         self.seconds, self._earlier = 0.0, 0.0
         self._since: float | None = None
-        self._known: dict[int, Enforced] = {}
+        self._known: dict[str, Known] = {}
         self._handles: list[tuple[Any, Any]] = []
         self._targets: Targets | None = None
         self._watch = Watch(model, example, sizes, fold_batch_norm=fold_batch_norm)
@@ -165,7 +165,6 @@ class SpectralClip:
         replicas = replicas_of(self.model, self.group)
         if self._watch.update(replicas) or self._targets is None:
             self._targets = self._targets_of(self._watch.uses)
-            self._known.clear()
         try:
             self.last = bound_all(self._targets, self.method, replicas, self._known)
         except ValueError as error:
@@ -184,20 +183,27 @@ class SpectralClip:
         elapsed = self._elapsed()
         return self.seconds / elapsed if elapsed else 0.0
 
-    def state_dict(self) -> dict[str, float]:
-        """The state that a resumed run needs to continue as if uninterrupted."""
+    def state_dict(self) -> dict[str, Any]:
+        """The state that a resumed run needs to continue as if uninterrupted.
+
+        That includes a copy of each kernel with a certified norm: the next pass skips
+        those that have hardly moved.
+        """
         return {
             "steps": self.steps,
             "passes": self.passes,
             "seconds": self.seconds,
             "elapsed": self._elapsed(),
+            "known": {name: known.state() for name, known in self._known.items()},
         }
 
-    def load_state_dict(self, state: dict[str, float]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state of another `SpectralClip`."""
         self.steps, self.passes = int(state["steps"]), int(state["passes"])
         self.seconds, self._earlier = state["seconds"], state["elapsed"]
         self._since = None if self._since is None else time.perf_counter()
+        known = state.get("known", {})  # which earlier versions did not save
+        self._known = {name: Known(**fields) for name, fields in known.items()}
 
     def __repr__(self) -> str:
         return (
