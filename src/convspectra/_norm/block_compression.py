@@ -105,7 +105,7 @@ def _lowest(
     """
     t, low, high = gain * (1 + SLACK * rtol), None, None
     for _ in range(ROUNDS):
-        if not t < upper:
+        if not 0 < t < upper:
             break
         tried = attempt(t)
         if tried.least > 0:
