@@ -115,8 +115,8 @@ def top_eigenvector(gram: np.ndarray) -> Array:
 
 def _by_squaring(gram: np.ndarray) -> np.ndarray:
     """The largest column of a high power of the matrix: of its 128th."""
-    # No eigenvalue is above 1, and the largest at least 1 / sqrt(side): with 80 rows, the
-    # square of its 128th power is 1e-244.
+    # No eigenvalue is above 1, and the largest at least 1 / sqrt(side): with 80 rows,
+    # the square of its 128th power is 1e-244.
     power = gram / (_length(gram.reshape(-1)) or 1.0)
     for _ in range(SQUARINGS):
         power = power @ power
