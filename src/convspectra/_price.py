@@ -12,7 +12,7 @@ import numpy as np
 
 from ._arrays.threads import cores, one_blas_thread
 from ._base import cached
-from ._layer.stencil import Stencil
+from ._layer.stencil import Stencil, embedding
 from ._maps.banded import BandedGram
 from ._maps.matrix import matrix_shape
 from ._maps.symbol import SEPARABLE, WORKING_SET, common_steps, pattern_of
@@ -53,6 +53,12 @@ APPLICATION_LIMIT = 2**33
 # Seconds that a column of tiles takes at least, and the speed of a banded factorization
 # on one core over that of a product: tiles are rounded up, and each column is solved.
 COLUMN_SECONDS, BAND_SPEED = 1e-4, 0.4
+# The most directions of the channels that a block compression keeps, and the largest
+# side of its matrices between these on all sites of an axis. It eliminates in turn for
+# about so many thresholds, with BLOCK_WORK operations for each number of a side^3.
+MOST_DIRECTIONS, BLOCK_SIDE, BLOCK_ROUNDS, BLOCK_WORK = 24, 320, 2, 2
+# Seconds that it takes at least for each frequency.
+BLOCK_FREQUENCY_SECONDS = 1.6e-3
 # Bytes that are always needed: threads, their workspaces, small arrays.
 BASE_MEMORY = 2**25
 
@@ -233,6 +239,29 @@ def of_band(gram: BandedGram, machine: Machine) -> Cost:
     numbers = max((working_set(gram, piece) for piece in gram.pieces), default=0)
     seconds = gram.products / (BAND_SPEED * machine.speed) + columns * COLUMN_SECONDS
     return Cost(seconds, 8 * numbers + BASE_MEMORY)
+
+
+def directions_kept(stencil: Stencil) -> int:
+    """Directions of the channels that a block compression keeps."""
+    return min(MOST_DIRECTIONS, BLOCK_SIDE // _axis_sites(stencil)[0])
+
+
+def _axis_sites(stencil: Stencil) -> list[int]:
+    """Rows and cells of each axis together."""
+    sides = zip(stencil.rows, stencil.columns, stencil.stride)
+    return [rows + -(-columns // s) for rows, columns, s in sides]
+
+
+def of_block_compression(stencil: Stencil, machine: Machine) -> Cost:
+    """Of Gram matrices at all frequencies, and of what is eliminated from them."""
+    size = symbol_size(embedding(stencil)[0], real=True)
+    side, count, sites = size.side, size.frequencies, _axis_sites(stencil)
+    cut = directions_kept(stencil) * sites[0]
+    each = 4 * side * side * size.longer_side + BLOCK_ROUNDS * BLOCK_WORK * side**3
+    work = count * each + BLOCK_ROUNDS * 8 * count / sites[0] * cut**3
+    memory = 16 * int(count) * side * (side + MOST_DIRECTIONS) + BASE_MEMORY
+    seconds = BLOCK_FREQUENCY_SECONDS * count + work / machine.speed
+    return Cost(seconds, memory)
 
 
 def of_lanczos(stencil: Stencil, applications: int, machine: Machine) -> Cost:

@@ -10,7 +10,8 @@ What certifies a norm (`method`), by the layer:
     its matrix is small                          matrix
     its Gram matrix has a narrow band            banded
     it reads zeros outside of its input          compression of a torus to its grid
-                                                 (before banded, if likely near enough)
+                                                 (before banded, if likely near enough;
+                                                 block compression, if not near enough)
     any other                                    embedding in a torus
     none of these is within the budget           reshaped: the kernel as one matrix
 
@@ -31,6 +32,7 @@ from ._base import cached
 from ._layer.stencil import Stencil, embedding
 from ._maps.banded import BandedGram, banded_gram
 from ._maps.matrix import ENTRIES_LIMIT, matrix_entries, matrix_shape
+from ._maps.symbol import common_steps, pattern_of
 from ._maps.tiling import working_set
 from ._price import (
     APPLICATIONS,
@@ -40,7 +42,9 @@ from ._price import (
     Cost,
     Machine,
     SymbolSize,
+    directions_kept,
     of_band,
+    of_block_compression,
     of_kernel_matrix,
     of_lanczos,
     of_matrix,
@@ -55,6 +59,7 @@ Method: TypeAlias = Literal[
     "matrix",
     "banded",
     "compression",
+    "block compression",
     "embedding",
     "supremum",
     "reshaped",
@@ -76,8 +81,8 @@ ValuesAlgorithm: TypeAlias = Literal[
 # to factorize within the band of the Gram matrix.
 MATRIX_LIMIT = 2**28
 # The budget, unless it is stated, in seconds of the nominal machine: for a banded
-# factor that closes an interval, and for a norm in all.
-CLOSING_SECONDS, SECONDS = 5.0, 600.0
+# factor or a block compression that closes an interval, and for a norm in all.
+CLOSING_SECONDS, BLOCK_SECONDS, SECONDS = 5.0, 2.5, 600.0
 # For training, which asks at every step, the matrix must be small where its Gram matrix
 # is factorized within the band.
 QUICK_LIMIT = 2**30
@@ -86,6 +91,8 @@ BANDED_NUMBERS = 3 * 2**26
 # A compression is tried before a banded factor if so much of the gap that it is
 # expected to leave is within the tolerance: random 3x3 kernels leave 0.8 to 2.3 of it.
 PROMISING = 0.8
+# Directions that a block compression must be able to keep, and bytes that it may take.
+FEWEST_DIRECTIONS, BLOCK_BYTES = 2, 2**30
 # Sites of an axis up to which a compression cuts it, and frequencies up to which it
 # bounds the norm at each. Beyond, a torus is close: (degree * pi / sites)^2 / 8.
 CUT_SITES, COMPRESSION_FREQUENCIES = 512, 2**18
@@ -138,11 +145,16 @@ def norm_route(
     less time than a banded factor may take, and of the torus that `project` has brought
     within a bound.
     """
-    machine, closing_seconds, most = NOMINAL, CLOSING_SECONDS, SECONDS
+    machine, most = NOMINAL, SECONDS
+    closing_seconds, block_seconds = CLOSING_SECONDS, BLOCK_SECONDS
     if budget is not None:
-        machine, closing_seconds, most = this_machine(), budget, budget
+        machine = this_machine()
+        closing_seconds = block_seconds = most = budget
     closes = _can_close(stencil, machine, closing_seconds)
-    for method, closing in _ways(stencil, rtol, closes=closes, is_quick=is_quick):
+    in_blocks = real and on_host and _has_blocks(stencil, machine, block_seconds)
+    for method, closing in _ways(
+        stencil, rtol, closes=closes, in_blocks=in_blocks, is_quick=is_quick
+    ):
         route = _along(method, stencil, real=real, on_host=on_host)
         route = replace(route, closing=closing)
         if route_cost(route, stencil, machine, real=real).seconds <= most:
@@ -156,11 +168,11 @@ def method_of(stencil: Stencil) -> Method:
 
 
 def _ways(
-    stencil: Stencil, rtol: float, *, closes: bool, is_quick: bool
+    stencil: Stencil, rtol: float, *, closes: bool, in_blocks: bool, is_quick: bool
 ) -> tuple[tuple[Method, Method | None], ...]:
     """What may certify the bound, and what closes the gap then: the closest first.
 
-    `closes` says whether there is time for a banded factor.
+    Whether there is time for a banded factor, or for a block compression, is known.
     """
     if stencil.axes is None:
         return (("supremum", None),)
@@ -178,6 +190,8 @@ def _ways(
         if compresses and PROMISING * compression_gap(stencil) <= rtol:
             found.append(("compression", "banded"))
         found.append(("banded", None))
+    if compresses and in_blocks:
+        found.append(("compression", "block compression"))
     if compresses:
         found.append(("compression", None))
     return (*found, ("embedding", None))
@@ -189,6 +203,18 @@ def _can_close(stencil: Stencil, machine: Machine, seconds: float) -> bool:
         return False
     gram = affordable_band(stencil)
     return gram is not None and of_band(gram, machine).seconds <= seconds
+
+
+def _has_blocks(stencil: Stencil, machine: Machine, seconds: float) -> bool:
+    """Whether a block compression is possible, and takes no longer than that."""
+    if stencil.axes is None or stencil.is_torus or stencil.groups > 1:
+        return False
+    if (common_steps(pattern_of(stencil).shifts) > 1).any():
+        return False
+    if directions_kept(stencil) < FEWEST_DIRECTIONS:
+        return False
+    cost = of_block_compression(stencil, machine)
+    return cost.seconds <= seconds and cost.memory <= BLOCK_BYTES
 
 
 def _compresses(stencil: Stencil) -> bool:
@@ -245,6 +271,8 @@ def route_cost(
         gram = banded_gram(stencil)
         assert gram is not None
         return of_band(gram, machine) + of_lanczos(stencil, APPLICATIONS, machine)
+    if route.method == "block compression":
+        return of_block_compression(stencil, machine)
     if route.method == "reshaped":
         return of_kernel_matrix(
             stencil.out_channels, stencil.in_channels * stencil.taps, machine
@@ -266,7 +294,7 @@ def route_cost(
     if route.method in ("compression", "embedding"):
         cost += of_lanczos(stencil, APPLICATIONS, machine)
     if route.closing is not None:
-        closing = NormRoute(route.closing, "banded")
+        closing = replace(route, method=route.closing, closing=None)
         cost += route_cost(closing, stencil, machine, real=real)
     return cost
 

@@ -1,6 +1,7 @@
 """What are all the singular values of a layer, and what is read off them?"""
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from ._arrays.array import (
 )
 from ._arrays.host import from_numpy, numpy_or_none, one_thread
 from ._arrays.linalg import svdvals, svdvals_of_single
+from ._arrays.threads import BLAS_SMALL_SIDE
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, stencil_of
 from ._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_shape
@@ -82,9 +84,11 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
 def _of_one_tap(weight: Array, plain: np.ndarray | None, stencil: Stencil) -> Array:
     """The values of a 1x1 kernel, which has the same matrix at all frequencies."""
     shape = (1, stencil.groups, stencil.out_channels, stencil.in_channels)
-    with one_thread(weight):
+    is_small = stencil.groups == 1 and min(shape[2:]) <= BLAS_SMALL_SIDE
+    with nullcontext() if is_small else one_thread(weight):
         if plain is not None and plain.dtype == np.float32:
-            values = from_numpy(weight, svdvals_of_single(plain.reshape(shape)))
+            values = svdvals_of_single(plain.reshape(shape))
+            values = values if plain is weight else from_numpy(weight, values)
         else:
             values = svdvals(namespace(weight).reshape(weight, shape))
     everywhere = np.zeros(stencil.rows, dtype=np.int64)

@@ -21,9 +21,11 @@ ROUTES = (
     {"method": "compression", "is_screened": False},
     {"method": "compression", "is_screened": True},
     {"method": "compression", "closing": "banded"},
+    {"method": "compression", "closing": "block compression"},
     {"method": "reshaped"},
 )
-LOOSE = ("embedding", "compression", "reshaped")  # methods whose bounds need not meet
+# Methods whose bounds need not meet.
+LOOSE = ("embedding", "compression", "block compression", "reshaped")
 
 
 @pytest.mark.slow

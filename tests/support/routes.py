@@ -25,7 +25,7 @@ def norm_along(weight, geometry, rtol=1e-4, *, method=None, **changed):
     With the method "embedding" or "compression" the torus that holds the layer is gone
     through, however small its matrix is; a compression needs zeros outside the input.
     With "banded" its banded Gram matrix is factorized; with "reshaped" the kernel is
-    taken as one matrix.
+    taken as one matrix. A block compression closes the gap of real layers of one group.
     """
     stencil = stencil_of(weight, geometry)
     options = {"real": not is_complex(weight), "on_host": True}
@@ -40,6 +40,9 @@ def norm_along(weight, geometry, rtol=1e-4, *, method=None, **changed):
         if method == "compression" and not stencil.reads_zeros_outside:
             method = "embedding"
         route = torus_route(method, embedding(stencil)[0], **options)
+    one_real_group = stencil.groups == 1 and not is_complex(weight)
+    if changed.get("closing") == "block compression" and not one_real_group:
+        changed["closing"] = None
     changed_route = replace(route, **changed)
     return norm_by(lambda _: changed_route, weight, stencil, rtol)
 

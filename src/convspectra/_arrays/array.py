@@ -23,6 +23,7 @@ _SPACING = {  # the distance of 1 from the next number, by dtype
 }
 _DOUBLE = ("float64", "complex128")
 HALF = ("float16", "bfloat16")
+NOT_FINITE = "`weight` must be finite, got NaN or infinity in it."
 
 
 def is_tensorflow_array(x: Any) -> bool:
@@ -50,6 +51,10 @@ def namespace(x: Array) -> Any:
 
 def check_weight(weight: Array) -> None:
     """Refuse what is not an array of finite floating-point numbers."""
+    if type(weight) is np.ndarray and dtype_name(weight) in _SPACING:
+        if not np.isfinite(weight).all():
+            raise ValueError(NOT_FINITE)
+        return
     if not _is_of_known_library(weight):
         *most, last = _LIBRARIES
         raise TypeError(
@@ -76,7 +81,7 @@ def check_weight(weight: Array) -> None:
     if not (is_traced(weight) or is_transformed(weight)):
         xp = namespace(weight)
         if not bool(xp.all(xp.isfinite(weight))):
-            raise ValueError("`weight` must be finite, got NaN or infinity in it.")
+            raise ValueError(NOT_FINITE)
 
 
 def _is_of_known_library(x: Any) -> bool:
@@ -167,10 +172,13 @@ def normalized(x: Array) -> tuple[Array, float]:
 
     Squares of what is computed from it neither overflow nor underflow.
     """
-    xp = namespace(x)
-    parts = (xp.real(x), xp.imag(x)) if is_complex(x) else (x,)
-    largest = max(float(xp.max(part)) for part in parts)
-    largest = max(largest, *(-float(xp.min(part)) for part in parts)) or 1.0
+    if type(x) is np.ndarray and x.dtype.kind == "f":
+        largest = max(float(x.max()), -float(x.min())) or 1.0
+    else:
+        xp = namespace(x)
+        parts = (xp.real(x), xp.imag(x)) if is_complex(x) else (x,)
+        largest = max(float(xp.max(part)) for part in parts)
+        largest = max(largest, *(-float(xp.min(part)) for part in parts)) or 1.0
     scale = 2.0 ** min(max(round(math.log2(largest)), -1000), 1000)
     return to_double(x) * (1 / scale), scale
 

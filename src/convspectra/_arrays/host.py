@@ -56,6 +56,19 @@ def numpy_or_none(weight: Array) -> np.ndarray | None:
     return plain if is_host(plain) else None
 
 
+def numpy_view(weight: Array) -> np.ndarray | None:
+    """The numbers of NumPy's and torch's arrays on the CPU, without a copy of them.
+
+    None for all others, and if somebody may ask for derivatives.
+    """
+    if type(weight) is np.ndarray:
+        return weight
+    if not _is_torch_on_cpu(weight) or is_differentiated(weight):
+        return None
+    plain = detach_to_numpy(weight)
+    return plain if is_host(plain) else None
+
+
 def from_numpy(weight: Array, found: np.ndarray) -> Array:
     """An array of NumPy's in the library and on the device of `weight`."""
     return namespace(weight).asarray(found, device=device_of(weight))

@@ -5,17 +5,18 @@ the next.
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from .._arrays.array import Array, asarray_like
-from .._arrays.linalg import are_definite
 from .._maps.symbol import Taps
 from .peak import NO_PROGRESS, Peak
-from .rounding import UNIT_DOUBLE, effective_rtol, of_symbol
+from .rounding import UNIT_DOUBLE, Allowance, effective_rtol, of_symbol
 
-# The largest side at which a decomposition takes less time than an iteration.
-DECOMPOSED_SIDE = 48
+# The largest side at which a decomposition takes less time than an iteration; and that
+# at which SQUARINGS products of a matrix take less time than Lanczos.
+DECOMPOSED_SIDE, SQUARED_SIDE, SQUARINGS = 24, 80, 7
 # Steps of Lanczos before inverse iteration, and the most steps of that.
 LANCZOS_STEPS, INVERSE_STEPS = 20, 4
 # Relative residual at which inverse iteration stops: the eigenvalue's error is about
@@ -29,58 +30,99 @@ def norm_of_one_matrix(taps: Taps, rtol: float) -> Peak:
     # Each polyphase component has one tap.
     components = taps.weight.real.reshape(-1, out, in_channels)
     matrix = np.ascontiguousarray(components.swapaxes(0, 1)).reshape(out, -1)
+    found = norm_of_matrix(matrix, of_symbol(taps, UNIT_DOUBLE), rtol)
+    return Peak(
+        lower=found.lower,
+        upper=found.upper,
+        cycles=np.zeros(taps.shifts.shape[1]),
+        group=0,
+        left=asarray_like(taps.weight, found.left),
+        right=asarray_like(taps.weight, found.right),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatrixNorm:
+    """Bounds of a matrix's norm, and the unit vectors that attain the lower one."""
+
+    lower: float
+    upper: float
+    left: np.ndarray
+    right: np.ndarray
+
+
+def norm_of_matrix(matrix: np.ndarray, allowance: Allowance, rtol: float) -> MatrixNorm:
+    """The norm of a real matrix in double precision, with entries near 1."""
     wide = matrix.shape[0] <= matrix.shape[1]
     short = matrix if wide else matrix.T
     gram = short @ short.T
-    allowance = of_symbol(taps, UNIT_DOUBLE)
 
-    def certified(x: np.ndarray, rtol: float) -> Peak | None:
-        """The peak with the vector x, if no gain is larger by more than `rtol`."""
+    def certified(x: np.ndarray, rtol: float) -> MatrixNorm | None:
+        """The norm with the vector x, if no gain is larger by more than `rtol`."""
         other, length = x @ short, _length(x)
         gain = _length(other) / length
         threshold = allowance.threshold(gain, rtol)
         if threshold:
-            rest = threshold * threshold * np.eye(len(gram)) - gram
-            if not are_definite(rest[None]).all():
+            rest = -gram
+            rest.reshape(-1)[:: len(gram) + 1] += threshold * threshold
+            if not _is_definite(rest):
                 return None
         x, other = x / length, other / (length * gain or 1.0)
         left, right = (x, other) if wide else (other, x)
-        return Peak(
-            lower=allowance.lower(gain),
-            upper=allowance.upper(threshold),
-            cycles=np.zeros(taps.shifts.shape[1]),
-            group=0,
-            left=asarray_like(taps.weight, left),
-            right=asarray_like(taps.weight, right),
-        )
+        lower, upper = allowance.lower(gain), allowance.upper(threshold)
+        return MatrixNorm(lower, upper, left, right)
 
-    peak, rtol = None, effective_rtol(rtol)
+    found, rtol = None, effective_rtol(rtol)
     if len(gram) > DECOMPOSED_SIDE:
-        peak = certified(top_eigenvector(gram), rtol)
-    peak = peak or certified(np.linalg.eigh(gram)[1][:, -1], rtol)
-    if peak is None:
+        found = certified(top_eigenvector(gram), rtol)
+    found = found or certified(np.linalg.eigh(gram)[1][:, -1], rtol)
+    if found is None:
         raise ArithmeticError(NO_PROGRESS)
-    return peak
+    return found
+
+
+def _is_definite(matrix: np.ndarray) -> bool:
+    """Whether a matrix has a Cholesky factor: its last pivot depends on all others."""
+    try:
+        factor = np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return bool(factor[-1, -1] > 0)
 
 
 def top_eigenvector(gram: np.ndarray) -> Array:
     """The top eigenvector of a real symmetric matrix, or one of the next.
 
-    A few steps of Lanczos come near it, and inverse iteration, shifted by the Rayleigh
-    quotient, converges from there with the third power of the error.
+    A high power of the matrix or a few steps of Lanczos come near it, and inverse
+    iteration, shifted by the Rayleigh quotient, converges from there with the third
+    power of the error.
     """
-    x = _by_lanczos(gram)
+    x = _by_squaring(gram) if len(gram) <= SQUARED_SIDE else _by_lanczos(gram)
     for _ in range(INVERSE_STEPS):
         image = gram @ x
         quotient = float(x @ image)
         if _length(image - quotient * x) <= CONVERGED * quotient:
             break
+        shifted = gram.copy()
+        shifted.reshape(-1)[:: len(gram) + 1] -= quotient
         try:
-            x = np.linalg.solve(gram - quotient * np.eye(len(gram)), x)
+            x = np.linalg.solve(shifted, x)
         except np.linalg.LinAlgError:  # the quotient is an eigenvalue, to the last bit
             break
         x /= _length(x)
     return x
+
+
+def _by_squaring(gram: np.ndarray) -> np.ndarray:
+    """The largest column of a high power of the matrix: of its 128th."""
+    # No eigenvalue is above 1, and the largest at least 1 / sqrt(side): with 80 rows,
+    # the square of its 128th power is 1e-244.
+    power = gram / (_length(gram.reshape(-1)) or 1.0)
+    for _ in range(SQUARINGS):
+        power = power @ power
+    x = power[power.diagonal().argmax()]
+    length = _length(x)
+    return x / length if length else np.ones(len(x)) / math.sqrt(len(x))
 
 
 def _by_lanczos(gram: np.ndarray) -> np.ndarray:

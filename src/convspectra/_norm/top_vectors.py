@@ -203,7 +203,15 @@ def pair_near_peak(
     return max(pairs, key=lambda pair_and_group: pair_and_group[0].gain)
 
 
-def lower_near_peak(
+@dataclass(frozen=True, slots=True, eq=False)
+class Attained:
+    """A certified lower bound, and the pair with that gain."""
+
+    lower: float
+    pair: Pair
+
+
+def attained_near_peak(
     weight: Array,
     stencil: Stencil,
     taps: Taps,
@@ -211,13 +219,13 @@ def lower_near_peak(
     *,
     rtol: float,
     upper: float,
-) -> float:
+) -> Attained:
     """A certified lower bound, within `rtol` of an upper bound if it can be."""
     near = max(rtol, 1e-6)
     goal = upper * (1 - near / 2)
     pair, _ = pair_near_peak(weight, stencil, taps, peak, rtol=near / 10, goal=goal)
     numbers = math.prod(pair.x.shape) + math.prod(pair.y.shape)
-    return of_layer(weight, stencil, numbers).lower(pair.gain)
+    return Attained(of_layer(weight, stencil, numbers).lower(pair.gain), pair)
 
 
 def promising_groups(weight: Array, stencil: Stencil) -> list[int]:

@@ -5,14 +5,21 @@ from dataclasses import replace
 
 from .._arrays.array import Array, is_complex
 from .._layer.stencil import Stencil
+from .._maps.matrix_free import operator_of
 from .._maps.symbol import Taps, taps_of
 from .._route import NormRoute
+from .block_compression import block_compression
 from .bounds import Bounds
 from .compression import Extent, compression, extent_of
 from .part import LIKELY, part_that_attains
 from .peak import Peak
 from .search import dilation_reduced, norm_on_torus
-from .top_vectors import lower_near_peak, peak_derivative
+from .top_vectors import (
+    Attained,
+    attained_near_peak,
+    pair_derivative,
+    peak_derivative,
+)
 
 # A compression's bounds of norms are steps of 1e-5 apart: to ask for more is no use.
 CLOSEST = 1e-5
@@ -27,16 +34,17 @@ def by_compression(
     if extent is None:  # no row reads a column
         return Bounds(0.0, 0.0, lambda: 0 * weight, route.method)
     reduced, steps = dilation_reduced(taps)
-    lower = 0.0
+    part = part_that_attains(stencil, taps.degree, rtol)
+    lower, attained = 0.0, None
 
-    def lower_near(peak: Peak, upper: float) -> float:
-        part = part_that_attains(stencil, taps.degree, rtol)
+    def attained_near(peak: Peak, upper: float) -> Attained:
         peak = replace(peak, cycles=peak.cycles / steps)
-        return lower_near_peak(weight, part, taps, peak, rtol=rtol, upper=upper)
+        return attained_near_peak(weight, part, taps, peak, rtol=rtol, upper=upper)
 
     if attain and LIKELY * _torus_excess(reduced, extent) <= rtol:
         peak = norm_on_torus(reduced, extent.points, route, real=real, rtol=rtol / 4)
-        lower = lower_near(peak, peak.upper)
+        attained = attained_near(peak, peak.upper)
+        lower = attained.lower
         if peak.upper <= lower * (1 + rtol):
             return Bounds(
                 lower,
@@ -52,7 +60,24 @@ def by_compression(
         is_screened=route.is_screened,
     )
     if attain and found.upper > lower * (1 + rtol):
-        lower = max(lower, lower_near(found.peak(reduced), found.upper))
+        again = attained_near(found.peak(reduced), found.upper)
+        attained = max(attained or again, again, key=lambda each: each.lower)
+        lower = attained.lower
+    if (
+        attained is not None
+        and part == stencil
+        and route.closing == "block compression"
+        and found.upper > lower * (1 + rtol)
+    ):
+        pair = attained.pair
+        upper = block_compression(weight, stencil, pair, rtol, found.upper)
+        if upper < found.upper:
+            return Bounds(
+                lower,
+                upper,
+                lambda: pair_derivative(operator_of(weight, stencil), pair, weight),
+                route.closing,
+            )
     return Bounds(
         lower,
         found.upper,
