@@ -28,12 +28,12 @@ def replicas():
     """After 15 projections the replicas are bit-identical, and each was made once."""
     model = DistributedDataParallel(small())
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
-    calls, nearest = [], enforce.nearest_kernel
-    enforce.nearest_kernel = lambda *args: calls.append(1) or nearest(*args)
+    calls, scale_down = [], enforce.scale_down
+    enforce.scale_down = lambda *args: calls.append(1) or scale_down(*args)
     bound = SpectralClip(model, 0.5, 1, method="project", example=torch.zeros(EXAMPLE))
     bound.attach(optimizer)
     train(model, optimizer, 15, seed=dist.get_rank())
-    enforce.nearest_kernel = nearest
+    enforce.scale_down = scale_down
     assert bound.passes == 15
     assert is_same_everywhere(model)
     assert max(change.after for change in bound.last.changes) <= 0.5
