@@ -17,6 +17,8 @@ Line = list[tuple[int, float]]
 STYLES = {
     "convspectra, NumPy": {"color": "#c1121f", "marker": "o", "linewidth": 2.4},
     "convspectra, torch": {"color": "#f28482", "marker": "o", "linewidth": 1.8},
+    "convspectra, JAX": {"color": "#f4b6a6", "marker": "v", "linewidth": 1.8},
+    "convspectra, TensorFlow": {"color": "#e8a33d", "marker": "<", "linewidth": 1.8},
     "paper, NumPy": {"color": "black", "marker": "s"},
     "paper, torch": {"color": "#1d6fb8", "marker": "^"},
     "paper, JAX": {"color": "#2a9d8f", "marker": "v"},

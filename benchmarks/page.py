@@ -19,7 +19,7 @@ TIMES = """
 REAL_LAYERS = """
     layer our_seconds method gap circular power power_close svds gram gram_excess
 """
-TRAINING = "kernels step pass paper paper_over_ours share error"
+TRAINING = "framework kernels step pass paper paper_over_ours share error"
 NOTE = """\
 Times are in seconds. Ratios are times of others over the time of convspectra with NumPy
 arrays: above 1 they are slower. The best other is the fastest that gives the same

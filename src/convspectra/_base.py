@@ -55,7 +55,7 @@ def require(module: str, *, extra: str) -> ModuleType:
             raise  # it is there, but something inside it is not
         raise ModuleNotFoundError(
             f"`{module}` must be installed for this, and is not. Run "
-            f"`pip install convspectra[{extra}]`.",
+            f"`pip install 'convspectra[{extra}]'`.",
             name=error.name,
         ) from None
 

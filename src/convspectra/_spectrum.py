@@ -19,6 +19,7 @@ from ._arrays.array import (
 )
 from ._arrays.host import from_numpy, numpy_or_none, one_thread
 from ._arrays.linalg import svdvals, svdvals_of_single
+from ._arrays.sharding import replicated
 from ._arrays.threads import BLAS_SMALL_SIDE
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, stencil_of
@@ -61,6 +62,8 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
     stencil = stencil_of(weight, geometry)
     weight = widen(weight)
     plain = numpy_or_none(weight)
+    if plain is None:
+        weight = replicated(weight)
     route = values_route(stencil, on_host=plain is not None)
     if route == "one matrix":
         return _of_one_tap(weight, plain, stencil)

@@ -114,14 +114,26 @@ def check_bounds(max_norm: Bounds) -> Mapping[str, float | None]:
     return bounds
 
 
-def bounds_of(names: Sequence[str], max_norm: Bounds) -> list[float | None]:
-    """The bound of each name: that of the first pattern that it matches, if any."""
+def bounds_of(
+    names: Sequence[str], max_norm: Bounds, skipped: Mapping[str, str], *, dense: str
+) -> list[float | None]:
+    """The bound of each name: that of the first pattern that it matches, if any.
+
+    Errors say of the layers that are `skipped` why they are; `dense` is what the
+    framework calls its layers without sites.
+    """
     bounds = check_bounds(max_norm)
+    reasons = "".join(f" {name}: {why}." for name, why in skipped.items())
+    if not names:
+        raise ValueError(
+            f"The model must have convolutions or {dense} layers, but it has none."
+            + reasons
+        )
     for pattern in bounds:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise ValueError(
                 f"Every pattern of `max_norm` must match a layer, but {pattern!r} "
-                f"matches none of {', '.join(dict.fromkeys(names))}."
+                f"matches none of {', '.join(dict.fromkeys(names))}." + reasons
             )
     return [
         next((b for pattern, b in bounds.items() if fnmatchcase(name, pattern)), None)

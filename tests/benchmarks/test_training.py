@@ -1,4 +1,4 @@
-"""The training benchmark, on a network so small that it takes no time."""
+"""The training benchmark, on networks so small that they take no time."""
 
 import json
 import math
@@ -9,42 +9,66 @@ from benchmarks.__main__ import main
 
 
 @pytest.fixture
-def small_training(torch, monkeypatch):
+def training(torch):
     from benchmarks import training
 
-    for name, value in {
-        "WIDTHS": (3, 4),
-        "BLOCKS": 2,
-        "BATCH": 2,
-        "IMAGE": (3, 8, 8),
-        "ROUNDS": 1,
-    }.items():
-        monkeypatch.setattr(training, name, value)
     return training
 
 
-def test_training_is_measured_and_its_clips_are_checked(small_training, tmp_path):
-    found = small_training.training(tmp_path)
-    assert found["right"]
-    assert found["kernels"] == 1 + 4 * 2 + 1
-    seconds = {name: times[0] for name, times in found["seconds"].items()}
+def small(training, monkeypatch, **options):
+    """Have the command train the smallest of networks."""
+    setup = training.Setup(batch=2, blocks=1, side=6, rounds=1, steps=1, **options)
+    monkeypatch.setattr(training.training, "__defaults__", (setup,))
+
+
+def test_training_is_measured_and_its_clips_are_checked(
+    training, keras, jax, tmp_path, monkeypatch
+):
+    small(training, monkeypatch, widths=(2,))
+    assert main(["--training", "-o", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "training.json").read_text())
+    rows = [found, *found["others"]]
+    assert [row["framework"] for row in rows] == ["torch", "Keras", "Flax"]
+    for row in rows:
+        assert row["right"]
+        assert (row["kernels"], row["parameters"]) == (3, 168)
+        seconds = {name: times[0] for name, times in row["seconds"].items()}
+        whole = 100 * seconds["step"] + seconds["pass"]
+        assert row["share"] == pytest.approx(seconds["pass"] / whole)
+    seconds = found["median_seconds"]
     assert found["paper_over_ours"] == seconds["paper"] / seconds["pass"]
-    whole = 100 * seconds["step"] + seconds["pass"]
-    assert found["share"] == pytest.approx(seconds["pass"] / whole)
-    assert json.loads((tmp_path / "training.json").read_text()) == found
+
+
+def test_all_frameworks_train_the_same_network(training, keras, jax):
+    from flax import nnx
+
+    from benchmarks.training import in_flax, in_keras, in_torch
+
+    setup = training.Setup((3, 4), 2, side=6)  # with a stride and a shortcut
+    here = sorted(tuple(p.shape) for p in in_torch.resnet(setup).parameters())
+    there = in_keras.resnet(setup).trainable_weights
+    turned = [tuple(reversed(w.shape)) for w in there]
+    assert sorted((*s[:2], *s[:1:-1]) for s in turned) == here
+    flax = nnx.eval_shape(lambda: in_flax.ResNet(setup, nnx.Rngs(0)))
+    turned = [x.shape[::-1] for x in jax.tree.leaves(nnx.state(flax, nnx.Param))]
+    assert sorted((*s[:2], *s[:1:-1]) for s in turned) == here
 
 
 @pytest.mark.parametrize("factor", [1.01, math.nan])
 def test_a_wrong_clip_fails_the_training_benchmark(
-    small_training, tmp_path, monkeypatch, factor
+    training, tmp_path, monkeypatch, factor
 ):
-    right, calls = small_training.clip, []
+    from benchmarks.training import in_torch
+
+    right, calls = in_torch.paper_clip, []
 
     def wrong_from_the_second_on(task):
         calls.append(task)
         return right(task) * (factor if len(calls) > 1 else 1)
 
-    monkeypatch.setattr(small_training, "clip", wrong_from_the_second_on)
+    small(training, monkeypatch, widths=(3, 4))
+    monkeypatch.setattr(training, "FRAMEWORKS", {"torch": "in_torch"})
+    monkeypatch.setattr(in_torch, "paper_clip", wrong_from_the_second_on)
     folder = tmp_path / "not" / "there"
     assert main(["--training", "-o", str(folder)]) == 1
     assert not json.loads((folder / "training.json").read_text())["right"]

@@ -213,7 +213,7 @@ def test_what_is_not_installed_is_said_and_the_rest_is_there(
     monkeypatch.delitem(sys.modules, "convspectra.plot", raising=False)
     monkeypatch.delattr("convspectra.plot", raising=False)
     out, err = said(capsys, "report", "model.safetensors", "--grid", 4, "-o", "out")
-    assert f"pip install convspectra[{extra}]" in err
+    assert f"pip install 'convspectra[{extra}]'" in err
     assert "conv1.weight" in out
     names = {path.name for path in (here / "out").iterdir()}
     assert missing not in names

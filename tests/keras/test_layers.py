@@ -2,7 +2,13 @@
 
 import numpy as np
 import pytest
-from keras_layers import CASES, IMAGE, layer_of, matrix_of
+from keras_layers import (
+    CASES,
+    IMAGE,
+    drawn,
+    layer_of,
+    matrices_of,
+)
 from optional import needed
 
 import convspectra as cs
@@ -13,9 +19,11 @@ from convspectra.keras import clip_, layers, project_  # noqa: E402
 FIRST = "channels_first"
 
 
-# What a layer computes is the same on all backends, and every new shape is compiled
-# on JAX: TensorFlow has all cases, the other backends have one of each kind.
-FEW = ["same-strided", "grouped", "causal", "up-same-odd", "separable", "dense"]
+# All cases with the channels last, and one of each kind with the channels first.
+KEYS = [(name, "channels_last") for name in CASES] + [
+    (name, FIRST)
+    for name in ("same-strided", "grouped", "causal", "up-same-odd", "separable")
+]
 
 
 def model_of(keras, name, data_format):
@@ -49,24 +57,24 @@ def product(found):
     return matrix
 
 
-@pytest.mark.parametrize(
-    ("name", "data_format"),
-    [(name, "channels_last") for name in CASES] + [(name, FIRST) for name in FEW[:-1]],
-)
+@pytest.fixture(scope="module")
+def models(keras):
+    return {key: model_of(keras, *key) for key in KEYS}
+
+
+@pytest.fixture(scope="module")
+def matrices(models):
+    """The matrices that Keras makes of each model's layer."""
+    shown = {key: (model.layers[0], CASES[key[0]][1]) for key, model in models.items()}
+    return matrices_of(shown, [key for key in KEYS if key[1] == FIRST])
+
+
+@pytest.mark.parametrize("key", KEYS, ids="-".join)
 def test_kernels_and_geometries_make_the_matrices_of_their_layers(
-    name, data_format, keras
+    key, models, matrices
 ):
-    channels_first = data_format == FIRST
-    if (
-        keras.backend.backend() != "tensorflow"
-        and name not in FEW[3 * channels_first :]
-    ):
-        return
-    model = model_of(keras, name, data_format)
-    found = layers(model)
-    assert len(found) == 1 + name.startswith("separable")
-    _, shape, _ = CASES[name]
-    want = matrix_of(model.layers[0], shape, channels_first=channels_first)
+    found, want = layers(models[key]), matrices[key]
+    assert len(found) == 1 + key[0].startswith("separable")
     np.testing.assert_allclose(product(found), want, atol=5e-6)
     if len(found) == 1:
         norm = cs.operator_norm(found[0].weight, found[0].geometry)
@@ -104,37 +112,53 @@ def test_a_batch_norm_is_folded_with_its_moving_statistics(keras):
     by_name = {one.name[0]: [] for one in found}
     for one in found:
         by_name[one.name[0]].append(one)
-    for name, norm, seen in [
-        ("a", norms[0], shape),
-        ("b", norms[1], (3, 4, 6)),
-        ("d", norms[3], (2, 3, 4)),
-    ]:
-        want = matrix_of(with_norm(model.get_layer(name), norm), seen)
-        np.testing.assert_allclose(product(by_name[name]), want, rtol=1e-5, atol=1e-5)
+    seen = {
+        "a": (norms[0], shape),
+        "b": (norms[1], (3, 4, 6)),
+        "d": (norms[3], (2, 3, 4)),
+    }
+    want = matrices_of(
+        {
+            name: (with_norm(model.get_layer(name), norm), size)
+            for name, (norm, size) in seen.items()
+        }
+    )
+    for name, matrix in want.items():
+        np.testing.assert_allclose(product(by_name[name]), matrix, rtol=1e-5, atol=1e-5)
 
 
 def test_a_single_layer_will_do(keras):
-    layer = keras.layers.Conv1D(2, 3, name="one")
+    layer = keras.layers.Conv1D(2, 3, kernel_initializer="zeros", name="one")
     layer.build((None, 7, 2))
     (found,) = layers(layer)
     assert (found.name, found.geometry.grid) == ("one/kernel", (7,))
 
 
 def test_an_int8_layer_is_named(keras):
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="head")])
-    model.get_layer("head").quantize("int8")
+    head = keras.layers.Dense(3, kernel_initializer=drawn, name="head")
+    conv = keras.layers.Conv1D(4, 1, kernel_initializer=drawn, name="conv")
+    model = keras.Sequential([keras.Input((2, 4)), head])
+    head.quantize("int8")
     found = layers(model)
     assert len(found) == 0
     assert found.skipped["head/kernel"].startswith("its numbers are int8")
-    with pytest.raises(ValueError, match="must have convolutions or Dense layers"):
+    with pytest.raises(ValueError, match=r"it has none\. .* its numbers are int8"):
         clip_(model, 1.0)
+    model = keras.Sequential([keras.Input((2, 4)), conv, head])
+    assert "int8" in project_(model, 0.1, linear=True).skipped["head/kernel"]
+    before = model.get_weights()
+    with pytest.raises(ValueError, match=r"'head\*' matches none .* numbers are int8"):
+        project_(model, {"head*": 0.01, "*": 0.01})
+    for got, want in zip(model.get_weights(), before):
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_other_precisions_stay_what_they_are(dtype, keras):
     if dtype == "float64" and keras.backend.backend() == "jax":
         return  # which has none by itself
-    layer = keras.layers.Conv2D(3, 3, dtype=dtype, name="conv")
+    options = {"dtype": dtype, "kernel_initializer": drawn}
+    layer = keras.layers.Conv2D(3, 3, name="conv", **options)
     model = keras.Sequential([keras.Input((6, 6, 3)), layer])
     done = project_(model, 0.5)
     assert layer.kernel.dtype == dtype
@@ -156,7 +180,7 @@ def test_bad_input_is_refused_and_nothing_is_changed(keras):
     with pytest.raises(ValueError, match="must have convolutions or Dense layers"):
         clip_(empty, 1.0)
     model = keras.Sequential(
-        [keras.Input(IMAGE), conv(3, 3, name="a"), conv(3, 3, name="b")]
+        [keras.Input(IMAGE), *(conv(3, 3, **zeros("Conv2D"), name=x) for x in "ab")]
     )
     weights = model.get_weights()
     for bad in (0, -1.0, float("nan"), "much", {"*": 0}, {"c*": 1.0}):

@@ -1,6 +1,7 @@
 """Layers of Keras that someone gets wrong, and the matrices of what they do."""
 
 import math
+import os
 
 import numpy as np
 
@@ -94,6 +95,11 @@ CASES = {
 }
 
 
+def drawn(shape, dtype=None):
+    """An initializer that has nothing to compile, and is in no file."""
+    return 0.3 * np.random.default_rng(0).standard_normal(shape)
+
+
 def layer_of(keras, name, **more):
     """The layer of a named case."""
     kind, _, options = CASES[name]
@@ -104,18 +110,46 @@ def layer_of(keras, name, **more):
     )
 
 
-def matrix_of(layer, shape, *, channels_first=False):
-    """The matrix of a layer, by showing it every basis vector; channels go first.
+def matrix_of(layer, shape):
+    """The matrix of a layer whose channels are last; see `matrices_of`."""
+    return matrices_of({0: (layer, shape)})[0]
 
-    The shape is that of the input with the channels last, whatever the layer takes.
+
+def matrices_of(layers, channels_first=()):
+    """The matrix of each layer, by showing it every basis vector; channels go first.
+
+    `layers` are pairs with the shape of an input, which has the channels last whatever
+    the layer takes; `channels_first` are the keys of those that take them first.
     """
+
+    def all_of_them():
+        return {
+            key: layer(_basis(shape, key in channels_first))
+            for key, (layer, shape) in layers.items()
+        }
+
+    if os.environ["KERAS_BACKEND"] == "jax":
+        import jax
+
+        all_of_them = jax.jit(all_of_them)  # one by one they would take far longer
+    return {
+        key: _as_matrix(to_numpy(shown), key in channels_first)
+        for key, shown in all_of_them().items()
+    }
+
+
+def _basis(shape, channels_first):
+    """Zero, which gives the bias alone, and every unit input."""
     *sites, channels = shape
     basis = np.eye(math.prod(shape), dtype="float32").reshape(-1, channels, *sites)
-    basis = np.concatenate([0 * basis[:1], basis])  # with what the bias alone gives
-    basis = basis if channels_first else np.moveaxis(basis, 1, -1)
-    shown = to_numpy(layer(basis))
+    basis = np.concatenate([0 * basis[:1], basis])
+    return basis if channels_first else np.moveaxis(basis, 1, -1)
+
+
+def _as_matrix(shown, channels_first):
+    """The matrix of what makes this of a basis."""
     shown = shown if channels_first else np.moveaxis(shown, -1, 1)
-    return (shown[1:] - shown[:1]).reshape(len(basis) - 1, -1).T
+    return (shown[1:] - shown[:1]).reshape(len(shown) - 1, -1).T
 
 
 def to_numpy(tensor):

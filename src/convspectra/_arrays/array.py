@@ -2,7 +2,6 @@
 
 import math
 import sys
-from importlib import import_module
 from typing import Any, TypeAlias
 
 import array_api_compat
@@ -45,7 +44,10 @@ def namespace(x: Array) -> Any:
     if type(x) is np.ndarray:  # by far the most frequent question
         return array_api_compat.numpy
     if is_tensorflow_array(x):
-        return import_module(".tensorflow", __package__)
+        # A call of `import_module` is one that TensorFlow's AutoGraph warns of.
+        from . import tensorflow
+
+        return tensorflow
     return array_api_compat.array_namespace(x)
 
 

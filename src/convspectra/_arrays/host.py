@@ -25,6 +25,7 @@ from .array import (
     stop_gradient,
     to_numpy,
 )
+from .sharding import split_like
 from .threads import in_our_thread, one_blas_thread
 
 T = TypeVar("T")
@@ -166,11 +167,12 @@ def _call_on_host(
     import jax
 
     weight = jax.lax.stop_gradient(weight)
-    if not is_traced(weight):
-        return tuple(jax.numpy.asarray(x) for x in on_host(weight))
-    results = tuple(map(jax.ShapeDtypeStruct, shapes, dtypes))
-    found = jax.pure_callback(on_host, results, weight, vmap_method="sequential")
-    return tuple(found)
+    if is_traced(weight):
+        results = tuple(map(jax.ShapeDtypeStruct, shapes, dtypes))
+        found = jax.pure_callback(on_host, results, weight, vmap_method="sequential")
+    else:
+        found = [jax.numpy.asarray(x) for x in on_host(weight)]
+    return tuple(split_like(weight, x) for x in found)
 
 
 def _rounded(value: float, dtype: np.dtype, way: int) -> np.ndarray:

@@ -1,34 +1,22 @@
 """The layers of a Flax model, each with its actual geometry."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import linen, nnx
 
-from .._layer.geometry import Geometry
-from .._layer.layer import Layer
+from .._layer.layer import Layer, scale_outputs
 from .._text import cell
 from .._training import FoundLayers
-from ._modules import geometry_of, role_of, to_layer
+from ._modules import to_layer
 from ._paths import Path, leaves_by_path
+from ._record import BatchNorm, Recorder, Use, follow_linen, follow_nnx
 
-Note = Callable[[Any, Path, Any], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """A kernel of a model, at one geometry."""
-
-    path: Path  # of the kernel in the tree of parameters
-    role: str  # which says how the kernel lies in memory
-    geometry: Geometry
-
-    @property
-    def name(self) -> str:
-        return "/".join(self.path)
+STATISTICS = "batch_stats"  # linen's name for what BatchNorms have counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +31,9 @@ class Layers(FoundLayers[Use]):
     """
 
 
-def layers(model: Any, example: Any, params: Any = None) -> Layers:
+def layers(
+    model: Any, example: Any, params: Any = None, *, fold_batch_norm: bool = False
+) -> Layers:
     """Every convolution and dense layer of a Flax model, with its actual input size.
 
     The model is traced by `jax.eval_shape`: nothing is computed, and the model is left
@@ -56,7 +46,12 @@ def layers(model: Any, example: Any, params: Any = None) -> Layers:
         An input of the model, or all of its arguments. Only the shapes and dtypes of
         arrays matter.
     params : pytree, optional
-        The parameters of a linen model. An nnx model has its own.
+        The parameters of a linen model, or all of its variables. An nnx model has its
+        own.
+    fold_batch_norm : bool
+        Whether to fold a BatchNorm, with its running statistics, into the layer before
+        it, as in deployment. The layer is then named "layer+norm". For a linen model,
+        `params` must be all variables: "params" and "batch_stats".
 
     Returns
     -------
@@ -71,111 +66,61 @@ def layers(model: Any, example: Any, params: Any = None) -> Layers:
             raise TypeError(
                 "`params` must be None for an nnx model, which has its own."
             )
-        params, run = nnx.state(model, nnx.Param), _follow_nnx
+        params, follow = nnx.state(model, (nnx.Param, nnx.BatchStat)), follow_nnx
     elif isinstance(model, linen.Module):
         if params is None:
             raise TypeError(
                 "`params` must be the parameters of a linen model, got None. Pass "
                 '`model.init(key, example)["params"]`, or the trained ones.'
             )
-        run = _follow_linen
+        follow = follow_linen
     else:
         raise TypeError(
             "`model` must be a module of flax.nnx or flax.linen, got "
             f"{type(model).__name__}."
         )
-    kernels = leaves_by_path(params)
-    uses: list[Use] = []
-    skipped: dict[str, str] = {}
-
-    def note(module: Any, path: Path, x: Any) -> None:
-        kernel, role = kernels.get(path), role_of(module)
-        try:
-            if kernel is None:
-                raise ValueError("its kernel is not in `params`")
-            _check_dtype(kernel.dtype)
-            use = Use(path, role, geometry_of(module, role, x.shape, kernel.shape))
-        except (ValueError, TypeError) as error:
-            skipped["/".join(path)] = f"{error}".rstrip(".")
-            return
-        if use not in uses:
-            uses.append(use)
-
-    run(model, example, note)
+    arrays = leaves_by_path(params)
+    for path, leaf in arrays.items():
+        if not hasattr(leaf, "__array__"):
+            raise TypeError(
+                f"The parameters of the model must be arrays, got {leaf!r} for "
+                f"{'/'.join(path)!r}. Initialize it first."
+            )
+    recorder = Recorder(arrays, batch_norms=fold_batch_norm)
+    follow(model, example, recorder)
+    uses, skipped = recorder.uses, recorder.skipped
     known = {use.path for use in uses}
-    for path, leaf in kernels.items():
+    for path, leaf in arrays.items():
         if path[-1] == "kernel" and leaf.ndim > 1 and path not in known:
             why = "no convolution or dense layer of Flax was called with it"
             skipped.setdefault("/".join(path), why)
     several = Counter(use.path for use in uses)
-    found = tuple(_layer(use, kernels[use.path], several[use.path] > 1) for use in uses)
-    return Layers(found, skipped, tuple(uses))
+    found = tuple(_layer(use, arrays, several[use.path] > 1) for use in uses)
+    return Layers(found, skipped, uses)
 
 
-def _layer(use: Use, kernel: jax.Array, several: bool) -> Layer:
-    name = f"{use.name}@{cell(use.geometry.grid)}" if several else use.name
+def _layer(use: Use, arrays: Mapping[Path, jax.Array], several: bool) -> Layer:
+    name, weight = use.name, to_layer(use.role, arrays[use.path])
+    if use.batch_norm is not None:
+        name = f"{name}+{'/'.join(use.batch_norm.path)}"
+        gain = _gain(use.batch_norm, arrays).astype(weight.dtype)
+        weight = scale_outputs(weight, gain, use.geometry)
+    name = f"{name}@{cell(use.geometry.grid)}" if several else name
     try:
-        return Layer(name, to_layer(use.role, kernel), use.geometry)
+        return Layer(name, weight, use.geometry)
     except (ValueError, TypeError) as error:
         raise type(error)(f"Layer {name!r}: {error}") from None
 
 
-def _check_dtype(dtype: Any) -> None:
-    """Refuse what a quantized layer has for a kernel."""
-    if not jax.numpy.issubdtype(dtype, jax.numpy.inexact):
-        raise TypeError(f"its numbers are {dtype}, which stand for others")
-
-
-def _trace(call: Callable[..., Any], state: Any, example: Any) -> None:
-    """Trace call(state, *example) by shapes; what is no array is a constant."""
-    args = example if isinstance(example, tuple) else (example,)
-    arrays = {i: x for i, x in enumerate(args) if hasattr(x, "dtype")}
-
-    def traced(state: Any, given: dict[int, Any]) -> None:
-        call(state, *(given.get(i, x) for i, x in enumerate(args)))
-
-    jax.eval_shape(traced, state, arrays)
-
-
-def _follow_linen(model: Any, example: Any, note: Note) -> None:
-    """Note the calls of modules while a linen model is initialized, by shapes only."""
-
-    def intercept(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
-        module = context.module
-        if context.method_name == "__call__" and role_of(module):
-            first = args[0] if args else kwargs["inputs"]
-            note(module, (*module.path, "kernel"), first)
-        return call(*args, **kwargs)
-
-    def call(key: Any, *args: Any) -> None:
-        model.init({"params": key, "dropout": key}, *args)
-
-    with linen.intercept_methods(intercept):
-        _trace(call, jax.random.key(0), example)
-
-
-def _follow_nnx(model: Any, example: Any, note: Note) -> None:
-    """Note the calls of modules of a copy of an nnx model, by shapes only."""
-    graph, state = nnx.split(model)
-
-    def call(state: Any, *args: Any) -> None:
-        copy = nnx.merge(graph, state)
-        for path, module in list(nnx.iter_modules(copy)):
-            if role_of(module):
-                _watch(module, (*map(str, path), "kernel"), note)
-        copy(*args)
-
-    _trace(call, state, example)
-
-
-def _watch(module: Any, path: Path, note: Note) -> None:
-    """Make a module note its calls, by a class of its own."""
-    kind = type(module)
-
-    def watched(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        note(self, path, inputs)
-        return kind.__call__(self, inputs, *args, **kwargs)
-
-    module.__class__ = type(
-        kind.__name__, (kind,), {"__call__": watched, "__module__": kind.__module__}
-    )
+def _gain(norm: BatchNorm, arrays: Mapping[Path, jax.Array]) -> jax.Array:
+    """What a BatchNorm multiplies each channel with, once it is trained."""
+    own = (*norm.path, "var")
+    variance = arrays.get(own, arrays.get((STATISTICS, *own)))
+    if variance is None:
+        raise ValueError(
+            f"`params` must have the statistics of {'/'.join(norm.path)!r} to fold it, "
+            'and has none. Pass all variables: {"params": ..., "batch_stats": ...}.'
+        )
+    gain = 1 / jnp.sqrt(variance + norm.epsilon)
+    scale = arrays.get((*norm.path, "scale"))
+    return gain if scale is None else gain * scale

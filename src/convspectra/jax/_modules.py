@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from .._layer.geometry import Geometry
 
 DENSE = ("Dense", "Linear")
+XLA = jax.lax.conv_general_dilated
 KINDS = ("Conv", "ConvTranspose", *DENSE)  # of nnx and linen
 
 
@@ -20,15 +21,22 @@ def role_of(module: Any) -> str:
     if kind.__name__ in DENSE:
         return "dense"
     if kind.__name__ == "Conv":
-        return "conv"
+        return "flipped" if _dilates_input(module) else "conv"
     return "transpose" if module.transpose_kernel else "flipped"
+
+
+def is_batch_norm(module: Any) -> bool:
+    """Whether a module is the BatchNorm of nnx or linen."""
+    kind = type(module)
+    return kind.__name__ == "BatchNorm" and kind.__module__.startswith("flax.")
 
 
 def to_layer(role: str, kernel: jax.Array) -> jax.Array:
     """A kernel in the layout of `Layer`, from (*kernel, in, out).
 
     A transposed layer of Flax correlates with its kernel, unless `transpose_kernel`
-    says that it is the one of the convolution to be transposed, (*kernel, out, in).
+    says that it is the one of the convolution to be transposed, (*kernel, out, in). A
+    convolution that dilates its input is such a transposed layer.
     """
     if role == "dense":
         return kernel.T[..., None]
@@ -65,31 +73,46 @@ def geometry_of(
         raise ValueError("its kernel is one of several in an array")
     if module.mask is not None:
         raise ValueError("its kernel is masked")
+    if getattr(module, "conv_general_dilated", None) not in (None, XLA):
+        raise ValueError("it convolves by a function of its own")
     grid, kernel = tuple(input_shape[-1 - axes : -1]), tuple(kernel_shape[:axes])
     stride, dilation = (
         _spread(x, axes) for x in (module.strides, module.kernel_dilation)
     )
     reach = tuple(d * (k - 1) + 1 for d, k in zip(dilation, kernel))
-    if role != "conv":
-        return Geometry(
-            grid, stride, dilation, **_transposed(module.padding, stride, reach)
-        )
-    if any(d != 1 for d in _spread(module.input_dilation, axes)):
-        raise ValueError("it dilates its input")
-    groups = module.feature_group_count
-    return Geometry(grid, stride, dilation, groups, **_padding(module.padding, reach))
+    groups = getattr(module, "feature_group_count", 1)
+    if role == "conv":
+        padding = _padding(module.padding, grid, stride, reach)
+        return Geometry(grid, stride, dilation, groups, **padding)
+    if _dilates_input(module):
+        if groups != 1 or any(s != 1 for s in stride):
+            raise ValueError("it dilates its input, and has strides or groups")
+        stride = _spread(module.input_dilation, axes)
+    padding = _transposed(module.padding, stride, reach)
+    return Geometry(grid, stride, dilation, **padding)
 
 
-def _padding(stated: Any, reach: tuple[int, ...]) -> dict[str, Any]:
+def _dilates_input(module: Any) -> bool:
+    stated = getattr(module, "input_dilation", None)
+    return any(d != 1 for d in _spread(stated, 1))
+
+
+def _padding(
+    stated: Any, grid: Sequence[int], stride: Sequence[int], reach: Sequence[int]
+) -> dict[str, Any]:
     """Padding and boundary of a convolution."""
-    if stated in ("SAME", "VALID"):
-        return {"padding": stated.lower(), "boundary": "zeros"}
     if stated in ("CIRCULAR", "REFLECT"):
         pads = tuple(((r - 1) // 2, r // 2) for r in reach)
         return {"padding": pads, "boundary": stated.lower()}
     if stated == "CAUSAL":  # on one axis
-        return {"padding": tuple((r - 1, 0) for r in reach), "boundary": "zeros"}
-    return {"padding": _pairs(stated, len(reach)), "boundary": "zeros"}
+        pads = tuple((r - 1, 0) for r in reach)
+    elif not isinstance(stated, str):
+        pads = _pairs(stated, len(reach))
+    elif stated.upper() in ("SAME", "VALID"):
+        pads = stated.lower()
+    else:  # "SAME_LOWER"
+        pads = tuple(jax.lax.padtype_to_pads(grid, reach, stride, stated))
+    return {"padding": pads, "boundary": "zeros"}
 
 
 def _transposed(

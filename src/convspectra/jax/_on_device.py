@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from .._arrays.array import adjoint, widen
+from .._arrays.sharding import replicated, split_like
 from .._base import positive
 from .._bound.blocks import TorusBlocks, torus_blocks
 from .._bound.clip import circular_surrogate
@@ -41,7 +42,8 @@ def clip(weight: jax.Array, geometry: Geometry, max_norm: float) -> jax.Array:
     change = fold_back(removed * weights, blocks.taps, blocks.phase)
     merged = jnp.asarray(1 / blocks.merged, wide.dtype)[:, None]
     clipped = blocks.kernel(blocks.start - change * merged, wide)
-    return jax.lax.stop_gradient((clipped * scale).astype(weight.dtype))
+    clipped = split_like(weight, (clipped * scale).astype(weight.dtype))
+    return jax.lax.stop_gradient(clipped)
 
 
 def norm_estimate(weight: jax.Array, geometry: Geometry) -> jax.Array:
@@ -82,7 +84,7 @@ def norm_estimate(weight: jax.Array, geometry: Geometry) -> jax.Array:
 
 def _normalized(weight: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The weight over its largest entry: squares neither overflow nor underflow."""
-    wide = widen(weight)
+    wide = widen(replicated(weight))
     largest = jnp.max(jnp.abs(jax.lax.stop_gradient(wide)))
     scale = jnp.where(largest > 0, largest, 1)
     return wide / scale, scale

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from .._arrays.array import spacing
+from .._arrays.sharding import replicated
 from .._base import size
 from .._bound.enforce import METHODS, norm_lipschitz
 from .._training import Bounds
@@ -118,9 +119,10 @@ def _with_margin(
     half a spacing times |kernel| + |inside|, the sum and the scaling by as much times
     |inside| each; updates may be less precise than the kernel.
     """
-    weight = to_layer(target.role, inside)
+    weight, kernel = to_layer(target.role, inside), replicated(kernel)
     lipschitz = max(norm_lipschitz(weight, g) for g in target.geometries)
-    lengths = jnp.linalg.norm(kernel.ravel()) + 2 * jnp.linalg.norm(inside.ravel())
+    whole = replicated(inside)
+    lengths = jnp.linalg.norm(kernel.ravel()) + 2 * jnp.linalg.norm(whole.ravel())
     unit = max(spacing(inside), spacing(update))
     margin = lipschitz * unit * lengths / target.max_norm
     return (inside * (1 - margin)).astype(inside.dtype)

@@ -119,12 +119,14 @@ def targets_of(layers: Layers, max_norm: Bounds, *, linear: bool) -> list[Target
             "`layers` must be what `convspectra.jax.layers` returns, got "
             f"{type(layers).__name__}."
         )
-    if not layers.uses:
+    if any(use.batch_norm is not None for use in layers.uses):
         raise ValueError(
-            "The model must have convolutions or dense layers, but it has none."
+            "`layers` must be without `fold_batch_norm`: the parameters lack the "
+            "statistics of BatchNorms, on which the bound would depend."
         )
     found: dict[Path, Target] = {}
-    bounds = bounds_of([use.name for use in layers.uses], max_norm)
+    names = [use.name for use in layers.uses]
+    bounds = bounds_of(names, max_norm, layers.skipped, dense="dense")
     for use, bound in zip(layers.uses, bounds):
         if bound is not None and (linear or use.role != "dense"):
             known = found.get(use.path)

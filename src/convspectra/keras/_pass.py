@@ -1,7 +1,6 @@
 """One pass over the kernels of a model that bounds the norm of each of them."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -56,7 +55,7 @@ def bring_inside(
     start = time.perf_counter()
     check_is_built(model)
     recorder = Recorder(model, batch_norms=False)
-    targets, left = targets_of(recorder.uses, max_norm, linear=linear)
+    targets, skipped = targets_of(recorder, max_norm, linear=linear)
     made: dict[int, Enforced] = {}
     wrong: dict[int, str] = {}
 
@@ -83,20 +82,18 @@ def bring_inside(
     for number, target in enumerate(targets):
         if made[number].is_changed:
             target.write(made[number].weight)
-    return Pass(changes, recorder.skipped | left, time.perf_counter() - start)
+    return Pass(changes, skipped, time.perf_counter() - start)
 
 
 def targets_of(
-    uses: Sequence[Use], max_norm: Bounds, *, linear: bool
+    recorder: Recorder, max_norm: Bounds, *, linear: bool
 ) -> tuple[list[Target], dict[str, str]]:
     """The kernels to be bounded, and why others are not."""
-    if not uses:
-        raise ValueError(
-            "The model must have convolutions or Dense layers, but it has none."
-        )
     found: dict[int, Target] = {}
-    skipped: dict[str, str] = {}
-    for use, bound in zip(uses, bounds_of([use.name for use in uses], max_norm)):
+    uses, skipped = recorder.uses, dict(recorder.skipped)
+    names = [use.name for use in uses]
+    bounds = bounds_of(names, max_norm, skipped, dense="Dense")
+    for use, bound in zip(uses, bounds):
         reason = _reason(use, bound, linear=linear)
         if reason or bound is None or use.variable is None:
             skipped[use.name] = reason

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
         model: Any
         params: dict[str, Any] | None
 
+        def set_model(self, model: Any) -> None: ...
+
 else:
     from keras.callbacks import Callback
 

@@ -1,11 +1,15 @@
 """Analyse the layers of a PyTorch model, and bound their norms during training."""
 
-from .._training import Change as Change
-from .._training import Pass as Pass
-from ._bounded import bounded as bounded
-from ._in_place import clip_ as clip_
-from ._in_place import project_ as project_
-from ._layers import Layers as Layers
-from ._layers import layers as layers
-from ._penalty import penalty as penalty
-from ._spectral_clip import SpectralClip as SpectralClip
+from .._base import require as _require
+
+_require("torch", extra="torch")
+
+from .._training import Change as Change  # noqa: E402
+from .._training import Pass as Pass  # noqa: E402
+from ._bounded import bounded as bounded  # noqa: E402
+from ._in_place import clip_ as clip_  # noqa: E402
+from ._in_place import project_ as project_  # noqa: E402
+from ._layers import Layers as Layers  # noqa: E402
+from ._layers import layers as layers  # noqa: E402
+from ._penalty import penalty as penalty  # noqa: E402
+from ._spectral_clip import SpectralClip as SpectralClip  # noqa: E402

@@ -22,7 +22,6 @@ BY_HOOK = (
     "spectral_norm of torch.nn.utils do. Use those of torch.nn.utils.parametrizations"
 )
 FROZEN = "its weight is frozen: it needs no gradient"
-NOTHING = "The model must have convolutions or Linear layers, but it has none."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,12 +118,10 @@ def bound_of_each(
 ) -> list[tuple[Use, float]]:
     """The layers that are to be bounded, with their bounds."""
     names = [use.name for use in uses.found]
-    if not names:
-        reasons = "".join(f" {name}: {why}." for name, why in uses.skipped.items())
-        raise ValueError(NOTHING + reasons)
+    bounds = bounds_of(names, max_norm, uses.skipped, dense="Linear")
     return [
         (use, bound)
-        for use, bound in zip(uses.found, bounds_of(names, max_norm))
+        for use, bound in zip(uses.found, bounds)
         if bound is not None and (linear or not isinstance(use.module, nn.Linear))
     ]
 
