@@ -102,6 +102,19 @@ def save_tflite(path):
     path.write_bytes(converter.convert())
 
 
+def save_model(path):
+    tf = needed("tensorflow")
+    module = tf.Module()
+    module.kernel = tf.Variable(tf.ones((3, 3, 2, 4)))
+
+    @tf.function(input_signature=[tf.TensorSpec((1, 6, 6, 2))])
+    def call(x):
+        return {"y": tf.nn.conv2d(x, module.kernel, 2, "SAME")}
+
+    module.call = call
+    tf.saved_model.save(module, str(path.parent), signatures=call)
+
+
 def save_h5(path):
     with h5py.File(path, "w") as file:
         file.attrs["model_config"] = config()
@@ -138,7 +151,7 @@ FILES = {
 
 
 # Whose makers take long to start.
-LONG = {"k.tflite": save_tflite}
+LONG = {"k.tflite": save_tflite, "saved_model.pb": save_model}
 
 
 def damaged(data, rng):

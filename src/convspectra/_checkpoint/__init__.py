@@ -15,6 +15,7 @@ from .onnx_file import read_onnx
 from .pytorch_file import read_pytorch
 from .records import Kernel as Kernel
 from .records import Network as Network
+from .saved_model import read_saved_model
 from .sharded import read_sharded
 from .tflite_file import read_tflite
 from .torch_export import read_export
@@ -101,6 +102,14 @@ _FORMATS = (
         contains="kernels, quantized ones scaled back, and the geometry from the graph",
         you_add="`--grid` if sizes are open",
         matrices=True,
+    ),
+    Format(
+        suffixes=(".pb",),
+        read=lambda path, _layout, _sizes: read_saved_model(path),
+        contains="a SavedModel: kernels beside it, and the geometry from its graph",
+        you_add="`--grid` if sizes are open",
+        matrices=True,
+        writable=False,
     ),
     Format(
         suffixes=(".safetensors.index.json",),

@@ -15,6 +15,7 @@ CONFIG = "config.json"
 CONFIG_BYTES = 2**24  # of a configuration: it is parsed as a whole
 # What a folder may hold the weights in; the first of these that is there counts.
 WEIGHTS = (
+    "saved_model.pb",
     "model.safetensors.index.json",
     "model.safetensors",
     "*.safetensors.index.json",

@@ -105,7 +105,7 @@ def geometry(
         stated["grid"] = grid
     if transposed:
         out = _grid(out_sizes, len(shape) - 2)
-        stated |= _transposed(padding, shape[2:], stated, out)
+        stated |= transposed_padding(padding, shape[2:], stated, out)
     else:
         stated["padding"] = "same" if padding == SAME else "valid"
     whole = Geometry(**{"grid": None, **stated})
@@ -134,7 +134,7 @@ def _groups(axes: Axes, shape: tuple[int, ...], sizes: Sequence[int] | None) -> 
     return channels // shape[1]
 
 
-def _transposed(
+def transposed_padding(
     padding: int,
     kernel: tuple[int, ...],
     stated: Mapping[str, Any],

@@ -1,0 +1,218 @@
+"""The graph of a SavedModel: which variable does each convolution read?
+
+A SavedModel computes in functions that call each other, and hands them variables. These
+are followed from the graph into the functions, each of which is gone through once for
+each set of variables.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .protobuf_wire import Message, first, integers, message, signed, text
+from .tensor_bundle import tensor_texts
+
+MOST_NODES = 10**6  # and inputs of nodes that are looked at
+MOST_STEPS = 20  # from the use of a variable to where it comes from
+# Which give what they get, with another axis of size 1 at most.
+PASSED = ("ReadVariableOp", "Identity", "ExpandDims")
+# Convolutions: which inputs are the weight and the data.
+LAYERS = {
+    "Conv2D": (1, 0),
+    "Conv3D": (1, 0),
+    "DepthwiseConv2dNative": (1, 0),
+    "Conv2DBackpropInput": (1, 2),
+    "MatMul": (1, 0),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A node of a graph or a function."""
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    attributes: Mapping[str, Message]  # as they are stored
+
+    def integers(self, name: str) -> list[int]:
+        return [*integers(message(first(self._attribute(name), 1)).get(3, []))]
+
+    def text(self, name: str) -> str:
+        return text(first(self._attribute(name), 2))
+
+    def is_true(self, name: str) -> bool:
+        return bool(first(self._attribute(name), 5))
+
+    @property
+    def function(self) -> str:
+        """The name of the function that it calls, empty if it calls none."""
+        return text(first(message(first(self._attribute("f"), 10)), 1))
+
+    @property
+    def sizes(self) -> list[int] | None:
+        """The sizes of what it gives, 0 for those that are open."""
+        return _sizes(self._attribute("_output_shapes"))
+
+    @property
+    def texts(self) -> list[str]:
+        return tensor_texts(first(self._attribute("value"), 8))
+
+    def _attribute(self, name: str) -> Message:
+        return self.attributes.get(name, {})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A function, or the graph itself, which has no arguments."""
+
+    nodes: Mapping[str, Node]
+    arguments: tuple[str, ...] = ()
+    sizes: Mapping[str, list[int] | None] = field(default_factory=dict)
+    texts: dict[str, list[str]] = field(default_factory=dict)  # of constants
+
+    @property
+    def cost(self) -> int:
+        return 1 + sum(1 + len(node.inputs) for node in self.nodes.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Use:
+    """A convolution, and the variable that is its weight."""
+
+    variable: str  # the name of its node
+    node: Node
+    sizes: list[int] | None  # of the input
+
+
+@dataclass(slots=True, eq=False)
+class Found:
+    """What is found in a graph."""
+
+    uses: list[Use] = field(default_factory=list)
+    keys: dict[str, str] = field(default_factory=dict)  # of variables in the shards
+    names: dict[str, str] = field(default_factory=dict)  # of variables, for people
+
+
+def look_through(graph_def: memoryview | int | None) -> Found:
+    """Find the convolutions of a graph, and the keys of the variables."""
+    graph = message(graph_def)
+    functions = dict(map(_function, message(first(graph, 2)).get(1, [])))
+    functions[""] = Function(_nodes(graph.get(1, [])))
+    found, seen, left = Found(), set(), MOST_NODES
+    waiting: list[tuple[str, tuple[str | None, ...]]] = [("", ())]
+    while waiting:
+        name, given = waiting.pop()
+        if (name, given) in seen or name not in functions:
+            continue
+        seen.add((name, given))
+        function = functions[name]
+        left -= function.cost
+        if left < 0:
+            raise ValueError(f"there are more than {MOST_NODES} nodes")
+        variables = dict(zip(function.arguments, given))
+        for node in function.nodes.values():
+            waiting += _visit(node, function, variables, found)
+    return found
+
+
+def _visit(
+    node: Node, function: Function, variables: Mapping[str, str | None], found: Found
+) -> Iterator[tuple[str, tuple[str | None, ...]]]:
+    """Note what a node is; gives the call, if it is one."""
+    if node.op == "VarHandleOp":
+        found.names[node.name] = node.text("shared_name") or node.name
+    elif node.op in LAYERS and len(node.inputs) > max(LAYERS[node.op]):
+        weight, data = (node.inputs[i] for i in LAYERS[node.op])
+        variable = _variable(weight, function, variables)
+        if variable is not None:
+            found.uses.append(Use(variable, node, _sizes_of(data, function)))
+    elif node.op == "AssignVariableOp" and len(node.inputs) > 1:
+        variable = _variable(node.inputs[0], function, variables)
+        key = _restored(node.inputs[1], function)
+        if variable is not None and key:
+            found.keys[variable] = key
+    elif node.function:
+        given = (x for x in node.inputs if not x.startswith("^"))
+        yield node.function, tuple(_variable(x, function, variables) for x in given)
+
+
+def _source(name: str, function: Function) -> str:
+    """What an input comes from, through what gives just what it gets."""
+    for _ in range(MOST_STEPS):
+        node = function.nodes.get(name.partition(":")[0])
+        if node is None or node.op not in PASSED or not node.inputs:
+            return name
+        name = node.inputs[0]
+    return ""
+
+
+def _variable(
+    name: str, function: Function, variables: Mapping[str, str | None]
+) -> str | None:
+    plain = _source(name, function).partition(":")[0]
+    node = function.nodes.get(plain)
+    if node is not None:
+        return node.name if node.op == "VarHandleOp" else None
+    return variables.get(plain)
+
+
+def _restored(name: str, function: Function) -> str:
+    """The key by which a value is restored: RestoreV2 gives one for each name."""
+    plain, _, output = _source(name, function).partition(":")
+    node = function.nodes.get(plain)
+    if node is None or node.op != "RestoreV2" or len(node.inputs) < 2:
+        return ""
+    names, number = node.inputs[1].partition(":")[0], output.rpartition(":")[2]
+    if names not in function.texts:
+        listed = function.nodes.get(names)
+        function.texts[names] = [] if listed is None else listed.texts
+    texts = function.texts[names]
+    return texts[int(number)] if number.isdecimal() and int(number) < len(texts) else ""
+
+
+def _sizes_of(name: str, function: Function) -> list[int] | None:
+    plain = name.partition(":")[0]
+    node = function.nodes.get(plain)
+    return function.sizes.get(plain) if node is None else node.sizes
+
+
+def _nodes(stored: list[int | memoryview]) -> dict[str, Node]:
+    return {node.name: node for node in map(_node, stored)}
+
+
+def _node(data: int | memoryview) -> Node:
+    found = message(data)
+    return Node(
+        name=text(first(found, 1)),
+        op=text(first(found, 2)),
+        inputs=tuple(text(name) for name in found.get(3, [])),
+        attributes=_map(found.get(5, [])),
+    )
+
+
+def _map(entries: list[int | memoryview]) -> dict[str, Message]:
+    pairs = (message(entry) for entry in entries)
+    return {text(first(pair, 1)): message(first(pair, 2)) for pair in pairs}
+
+
+def _function(data: int | memoryview) -> tuple[str, Function]:
+    found = message(data)
+    signature = message(first(found, 1))
+    names = tuple(text(first(message(x), 1)) for x in signature.get(2, []))
+    sizes: dict[str, Any] = {}
+    for entry in map(message, found.get(7, [])):
+        index = signed(first(entry, 1))
+        stated = _map(message(first(entry, 2)).get(1, []))
+        if 0 <= index < len(names):
+            sizes[names[index]] = _sizes(stated.get("_output_shapes", {}))
+    return text(first(signature, 1)), Function(_nodes(found.get(3, [])), names, sizes)
+
+
+def _sizes(attribute: Message) -> list[int] | None:
+    """The sizes of the first of several outputs."""
+    shapes = message(first(attribute, 1)).get(7, [])
+    shape = message(shapes[0]) if shapes else {}
+    if not shapes or first(shape, 3) or len(shape.get(2, [])) > 10:
+        return None
+    return [max(signed(first(message(dim), 1)), 0) for dim in shape.get(2, [])]
