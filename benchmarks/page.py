@@ -19,6 +19,10 @@ TIMES = """
 REAL_LAYERS = """
     layer our_seconds method gap circular power power_close svds gram gram_excess
 """
+NETWORKS = """
+    network arguments size layers named grids bounded gap widest values seconds
+    processor megabytes over
+"""
 WAYS = "way multiple"
 TRAINING = "kernels step pass paper paper_over_ours share error"
 NOTE = """\
