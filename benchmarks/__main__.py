@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from .contenders import JOBS
-from .page import MEANS, RATIOS, REAL_LAYERS, TRAINING, say, table
+from .page import MEANS, NETWORKS, RATIOS, REAL_LAYERS, TRAINING, say, table
 from .run import run
 
 DESCRIPTION = """\
@@ -25,8 +25,10 @@ examples:
   python -m benchmarks --training -o training
   OMP_NUM_THREADS=1 python -m benchmarks --ways 64 16 -o ways
   python -m benchmarks --real-layers -o real
+  python -m benchmarks --networks my-networks -o networks
 
-exit codes: 0 done, 1 an answer of convspectra failed its check, 2 could not run."""
+exit codes: 0 done, 1 an answer of convspectra failed its check or a network took more
+than 60 s or 1 GB, 2 could not run."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,6 +39,8 @@ def main(argv: list[str] | None = None) -> int:
             return _try_ways(args)
         if args.training:
             return _train(args)
+        if args.networks is not None:
+            return _networks(args)
         return _real_layers(args) if args.real_layers else _compare(args)
     except KeyboardInterrupt:
         say("interrupted; the same command goes on from here.")
@@ -84,6 +88,18 @@ def _real_layers(args: argparse.Namespace) -> int:
         sys.stdout.write(table(REAL_LAYERS, rows) + "\n")
     say(f"real_layers.json is in {args.output}.")
     return int(not all(row["right"] for row in rows))
+
+
+def _networks(args: argparse.Namespace) -> int:
+    from .networks import measure_networks, rows_of  # which need POSIX
+
+    rows = rows_of(measure_networks(args.networks, args.output))
+    if args.json:
+        sys.stdout.write(json.dumps(rows, indent=1) + "\n")
+    else:
+        sys.stdout.write(table(NETWORKS, rows) + "\n")
+    say(f"networks.json is in {args.output}.")
+    return int(any(row["over"] for row in rows))
 
 
 def _try_ways(args: argparse.Namespace) -> int:
@@ -138,6 +154,12 @@ def _parser() -> argparse.ArgumentParser:
         "--real-layers",
         action="store_true",
         help="norms of layers with zero padding, on the grids that networks have",
+    )
+    what.add_argument(
+        "--networks",
+        type=Path,
+        metavar="NETWORKS",
+        help="what `convspectra report` says of each network in a folder, and takes",
     )
     what.add_argument(
         "--ways",

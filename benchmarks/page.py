@@ -19,6 +19,10 @@ TIMES = """
 REAL_LAYERS = """
     layer our_seconds method gap circular power power_close svds gram gram_excess
 """
+NETWORKS = """
+    network arguments size layers named grids bounded gap widest values seconds
+    processor megabytes over
+"""
 TRAINING = "framework kernels step pass paper paper_over_ours share error"
 NOTE = """\
 Times are in seconds. Ratios are times of others over the time of convspectra with NumPy

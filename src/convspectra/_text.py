@@ -73,7 +73,7 @@ def tree(lines: Sequence[list[str]]) -> list[list[str]]:
     """Lines of cells that begin with dotted names, as a tree by module.
 
     Where two lines or more share the beginning of their names, a line of its own says
-    it, and theirs are indented below. The order stays.
+    it, and theirs are indented below. Each module comes once, where its first line was.
     """
     return _branches([(_parts(line[0]), line[1:]) for line in lines], "")
 
@@ -88,14 +88,12 @@ def _parts(name: str) -> list[str]:
 
 def _branches(named: list[tuple[list[str], list[str]]], indent: str) -> list[list[str]]:
     found: list[list[str]] = []
-    while named:
-        count = next(
-            (i for i, (parts, _) in enumerate(named) if parts[0] != named[0][0][0]),
-            len(named),
-        )
-        alike, named = named[:count], named[count:]
+    by_module: dict[str, list[tuple[list[str], list[str]]]] = {}
+    for parts, rest in named:
+        by_module.setdefault(parts[0], []).append((parts, rest))
+    for alike in by_module.values():
         shared = _shared([parts for parts, _ in alike])
-        if count == 1 or not shared:
+        if len(alike) == 1 or not shared:
             for parts, rest in alike:
                 found.append([indent + "".join(parts), *rest])
             continue

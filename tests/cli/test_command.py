@@ -360,7 +360,7 @@ BAD_KERNELS = {
     "integers": (np.ones((1, 1, 3), int), "'k' holds int64, not floating point"),
     "strings": (np.full((1, 1, 3), "x"), "'k' holds str32, not floating point"),
     "empty channels": (np.ones((2, 0, 3)), "must not be empty, got shape (2, 0, 3)"),
-    "a matrix": (np.ones((3, 3)), "'k' has fewer than 3 axes"),
+    "a matrix": (np.ones((3, 3)), "'k' has fewer than 3 axes: --linear takes a matrix"),
     "pickled objects": (
         np.full((1, 1, 3), None),
         "'k' holds pickled objects, which are never loaded",

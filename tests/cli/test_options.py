@@ -74,6 +74,53 @@ def test_linear_layers_are_bounded_where_that_is_asked_for(capsys, network):
     assert 0.49 < found <= 0.5
 
 
+def save_npz(name, arrays):
+    np.savez(name, **arrays)
+
+
+def load_npz(name):
+    with np.load(name) as found:
+        return dict(found)
+
+
+def save_torch(name, arrays):
+    torch = needed("torch")
+    torch.save({key: torch.tensor(array) for key, array in arrays.items()}, name)
+
+
+def load_torch(name):
+    found = needed("torch").load(name, weights_only=True)
+    return {key: tensor.numpy() for key, tensor in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "layout", "save", "load"),
+    [
+        (".npz", "oihw", save_npz, load_npz),
+        (".npz", "hwio", save_npz, load_npz),
+        (".pt", "oihw", save_torch, load_torch),
+    ],
+)
+def test_matrices_are_linear_layers_where_that_is_said(
+    capsys, rng, suffix, layout, save, load
+):
+    arrays = {"conv": rng.standard_normal((2, 2, 3)), "fc": rng.standard_normal((3, 5))}
+    save(f"k{suffix}", arrays)
+    options = ["--grid", "5", "--layout", layout]
+    assert rows(capsys, "norm", f"k{suffix}", *options).keys() == {"conv"}
+    row = rows(capsys, "norm", f"k{suffix}", *options, "--linear")["fc"]
+    want = np.linalg.norm(arrays["fc"], 2)
+    assert row["lower"] * (1 - 1e-9) <= want <= row["upper"] * (1 + 1e-9)
+    assert row["shape"] == ([3, 5, 1] if layout == "oihw" else [5, 3, 1])
+    argv = ["project", f"k{suffix}", "--max-norm", "0.5", "-o", f"new{suffix}"]
+    rows(capsys, *argv, *options, "--linear", "--key", "fc")
+    new = load(f"new{suffix}")["fc"]
+    # The nearest matrix in the ball has its singular values cut off.
+    left, values, right = np.linalg.svd(arrays["fc"], full_matrices=False)
+    nearest = left * np.minimum(values, 0.5) @ right
+    np.testing.assert_allclose(new, nearest, atol=5e-3)
+
+
 @pytest.fixture
 def checkpoints(rng):
     names = ["step1.npy", "step2.npy"]

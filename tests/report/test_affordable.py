@@ -1,6 +1,7 @@
 """What is beyond a budget is known before any work, and said."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -38,6 +39,41 @@ def test_a_bomb_by_geometry_is_a_row_with_its_reason(capsys, tmp_path, rng, name
     if name == "wide":
         norm = norm_by_matrix(weight, small)
         assert row["norm_lower"] <= norm <= row["norm_upper"] <= 1.1 * norm
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["norm"],
+        ["compare"],
+        ["values"],
+        ["clip", "--max-norm", "1", "-o", "new.npz"],
+        ["project", "--max-norm", "1", "-o", "new.npz"],
+        ["diff", "k.npz"],
+    ],
+    ids=lambda argv: argv[0],
+)
+def test_other_commands_refuse_a_bomb_in_one_sentence(
+    capsys, tmp_path, rng, monkeypatch, argv
+):
+    monkeypatch.chdir(tmp_path)
+    np.savez("k.npz", bomb=rng.standard_normal((2, 2, 3, 3)))
+    command, *more = argv
+    padding = ["--padding", "1000000", "--boundary", "zeros"]
+    tracemalloc.start()
+    assert main([command, "k.npz", *more, "--grid", "8", *padding]) == 2
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+    out, err = capsys.readouterr()
+    assert not out
+    if command != "diff":  # which names the files that share nothing
+        assert "'bomb' has a padded input and output of 1.6e+13 numbers, and at" in err
+    assert not (tmp_path / "new.npz").exists()
+
+
+def test_a_large_torus_is_not_too_large(capsys, tmp_path, rng):
+    np.save(tmp_path / "k.npy", rng.standard_normal((2, 2, 1, 1)))
+    assert main(["norm", str(tmp_path / "k.npy"), "--grid", "100000"]) == 0
 
 
 def test_small_layers_come_first_and_a_budget_allows_more(tmp_path, rng, monkeypatch):

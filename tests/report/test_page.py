@@ -274,6 +274,68 @@ def test_the_filter_filters(show):
     assert names(opened) == ["Conv2", "conv10", "fc"]
 
 
+def visible(opened, plot="values"):
+    return [trace.get("visible", True) for trace in traces(opened, plot)]
+
+
+def test_the_filter_filters_the_curves_and_offers_the_stages(show):
+    names = ["stem.weight", "a.conv1", "a.conv2", "b/0", "b/1"]
+    opened = show(report(*map(layer, names)))
+    offered = "options => options.map((option) => option.value)"
+    assert opened.locator("#stages option").evaluate_all(offered) == ["a.", "b/"]
+    box = opened.get_by_label("Filter by name")
+    box.fill("a.")
+    assert visible(opened) == [False, True, True, False, False]
+    box.fill("")
+    assert all(visible(opened, "shares"))
+
+
+def lit(opened):
+    """Which lines stand out of their plots, each by the color that it has."""
+    return opened.locator(".hovering .lit path.js-line").evaluate_all(
+        "lines => lines.map((line) => getComputedStyle(line).stroke)"
+    )
+
+
+def on_first_curve(opened):
+    """Where a point of it is on the screen, after scrolling there."""
+    return opened.evaluate("""() => {
+        const plot = document.getElementById("ratios");
+        plot.scrollIntoView();
+        const { xaxis, yaxis } = plot._fullLayout;
+        const { left, top } = plot.querySelector(".nsewdrag").getBoundingClientRect();
+        const [{ x, y }] = plot.data;
+        return [left + xaxis.d2p(x[40]), top + yaxis.d2p(y[40])];
+    }""")
+
+
+def test_a_line_stands_out_while_the_pointer_is_on_it_or_its_row(show):
+    opened = show(THREE)
+    assert lit(opened) == []
+    opened.locator("#rows tr").nth(1).hover()
+    colors = [trace["line"]["color"] for trace in traces(opened, "values")]
+    assert {color.replace(" ", "") for color in lit(opened)} == {colors[1]}
+    assert len(lit(opened)) == 3
+    faded = opened.locator(".hovering .trace:not(.lit)").first
+    assert float(faded.evaluate("e => getComputedStyle(e).opacity")) < 0.5
+    opened.locator("h1").hover()
+    assert lit(opened) == []
+    opened.mouse.move(*on_first_curve(opened))
+    opened.locator("#ratios .hovertext").wait_for()
+    assert {color.replace(" ", "") for color in lit(opened)} == {colors[0]}
+
+
+def test_a_hundred_layers_fit_and_small_ones_are_seen_beside_large_ones(show):
+    large = {"shape": [1024, 1024, 3, 3], "grid": [224, 224], "count": 51_380_224}
+    name = "model.backbone.stages.{}.blocks.{}.conv{}.weight"
+    some = [layer(name.format(i, i % 7, i % 3), **large) for i in range(99)]
+    some.append(layer("small", 64))
+    opened = show(report(*some), width=1280)
+    assert opened.locator(".box").evaluate("box => box.scrollWidth <= box.clientWidth")
+    axes = "id => document.getElementById(id).layout.xaxis.type"
+    assert [opened.evaluate(axes, id) for id in ("values", "ratios")] == ["log"] * 2
+
+
 def test_a_row_chooses_its_layer_everywhere(show):
     opened = show(THREE)
     assert (current(opened), marked(opened)) == ([], [])
@@ -294,14 +356,7 @@ def test_a_row_chooses_its_layer_everywhere(show):
 
 def test_a_curve_chooses_its_layer(show):
     opened = show(THREE)
-    where = opened.evaluate("""() => {
-        const plot = document.getElementById("ratios");
-        plot.scrollIntoView();
-        const { xaxis, yaxis } = plot._fullLayout;
-        const { left, top } = plot.querySelector(".nsewdrag").getBoundingClientRect();
-        const [{ x, y }] = plot.data;
-        return [left + xaxis.d2p(x[40]), top + yaxis.d2p(y[40])];
-    }""")
+    where = on_first_curve(opened)
     opened.mouse.move(*where)
     opened.locator("#ratios .hovertext").wait_for()
     opened.mouse.click(*where)

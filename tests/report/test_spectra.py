@@ -170,6 +170,15 @@ def test_names_form_a_tree():
         "  z/kernel:0",
     ]
     assert tree([["x", "1"], ["x", "2"]]) == [["x", "1"], ["x", "2"]]
+    again = ["a.x.conv", "b.conv", "a.y.conv", "a.x.last"]
+    assert [line[0] for line in tree([[name, "1"] for name in again])] == [
+        "a",
+        "  x",
+        "    conv",
+        "    last",
+        "  y.conv",
+        "b.conv",
+    ]
     assert tree([]) == []
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from .._base import require
 from .content import suffix_of
-from .records import Kernel, Network
+from .records import LINEAR, Kernel, Network
 from .stored import (
     FLOATS,
     Entry,
@@ -55,7 +55,7 @@ class Contents:
 
 
 def read_arrays(path: Path, layout: str | None) -> Network:
-    """Every floating-point array with at least 3 axes is a kernel.
+    """Every floating-point array with at least 3 axes is a kernel, and may be with 2.
 
     Its layout is the one given; else what the file says; else (out, in, *kernel).
     """
@@ -66,12 +66,12 @@ def read_arrays(path: Path, layout: str | None) -> Network:
         kernels=tuple(
             kernel_of(path, entry, layout)
             for entry in entries.values()
-            if not entry.unsuitable
+            if not entry.unsuitable or entry.is_matrix
         ),
         skipped=tuple(
             (name, entry.unsuitable)
             for name, entry in entries.items()
-            if entry.unsuitable
+            if entry.unsuitable and not entry.is_matrix
         ),
         copy_with=partial(_copy_with, path, entries, layout),
     )
@@ -87,13 +87,16 @@ def contents_of(path: Path) -> Contents:
 
 def kernel_of(path: Path, entry: Entry, layout: str) -> Kernel:
     """One array of a file, turned to the layout of `Layer`."""
-    order = _order(layout, len(entry.shape))
+    order, matrix = _order(layout, len(entry.shape)), entry.is_matrix
+    shape = (*(entry.shape[axis] for axis in order), *([1] if matrix else []))
     return Kernel(
         name=entry.name,
-        shape=tuple(entry.shape[axis] for axis in order),
+        shape=shape,
         dtype=entry.dtype,
-        stated={},
-        load=lambda: np.transpose(_load(path, entry), order),
+        stated=LINEAR if matrix else {},
+        load=lambda: np.transpose(_load(path, entry), order).reshape(shape),
+        linear=matrix,
+        by_shape=matrix,
     )
 
 
@@ -122,8 +125,10 @@ def _copy_with(
 ) -> None:
     patches = []
     for name, array in arrays.items():
-        turned = np.transpose(array, np.argsort(_order(layout, array.ndim)))
-        patches.append(Patch(entries[name], entries[name].to_bytes(turned)))
+        entry = entries[name]
+        plain = array.reshape(array.shape[: len(entry.shape)])  # a matrix has one more
+        turned = np.transpose(plain, np.argsort(_order(layout, plain.ndim)))
+        patches.append(Patch(entry, entry.to_bytes(turned)))
     write_patched(source, target, patches)
 
 

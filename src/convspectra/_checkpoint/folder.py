@@ -54,7 +54,9 @@ def with_config(network: Network, folder: Path) -> Network:
         return network
     config = read_config(path)
     kernels = [
-        replace(kernel, stated={**described(config, kernel), **kernel.stated})
+        kernel
+        if kernel.linear
+        else replace(kernel, stated={**described(config, kernel), **kernel.stated})
         for kernel in network.kernels
     ]
     return replace(network, kernels=tuple(kernels))

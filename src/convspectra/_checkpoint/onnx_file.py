@@ -12,10 +12,10 @@ from .onnx_geometry import (
     sizes_in,
     without_weights,
 )
-from .onnx_layers import LINEAR, GraphLayer, layers_of
+from .onnx_layers import GraphLayer, layers_of
 from .onnx_scopes import scopes, short
 from .onnx_weights import LARGEST, Stored, copy_model
-from .records import Kernel, Network
+from .records import LINEAR, Kernel, Network
 from .stored import Refusal, parsing
 
 FAILED = "failed or went beyond its limits, so that sizes of inputs are not known"

@@ -12,14 +12,13 @@ from .onnx_quantized import QUANTIZED, quantized_weight
 from .onnx_scopes import Scope, short
 from .onnx_tensors import attribute, bodies, graphs, integer, standard
 from .onnx_weights import FLOATS, Stored
+from .records import LINEAR
 from .stored import Refusal
 
 # The operators that are read: ONNX's own, and onnxruntime's convolution with something
 # done after it.
 READ = ("Conv", "ConvTranspose", "Gemm", "MatMul", *QUANTIZED)
 MICROSOFT = ("FusedConv",)
-# What is stated of a matrix: it is a layer on a grid of one.
-LINEAR = {"grid": (1,), "groups": 1, "padding": ((0, 0),), "boundary": "zeros"}
 # Parts of the names of operators that are layers, read or not, in any domain.
 LAYERS = ("conv", "gemm", "matmul", "einsum", "attention", "lstm", "gru", "rnn")
 

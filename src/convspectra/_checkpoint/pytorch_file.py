@@ -11,7 +11,7 @@ import numpy as np
 
 from .._base import replacing, require
 from .pytorch_pickle import PickleWalk, refusal
-from .records import Kernel, Network
+from .records import LINEAR, Kernel, Network
 from .stored import Entry, Refusal, members_of, parsing
 
 WHAT = "PyTorch file"
@@ -22,7 +22,7 @@ OLD_MAGIC, OLD_VERSION = 0x1950A86A20F9469CFC6C, 1001  # in files before archive
 
 
 def read_pytorch(path: Path) -> Network:
-    """Floating-point tensors with at least 3 axes are kernels.
+    """Floating-point tensors with at least 3 axes are kernels, and may be with 2.
 
     Nothing is known of any geometry. The state dict may be the file's `state_dict`,
     `model_state_dict` or `model`; what is beside it is kept, and not looked at.
@@ -182,7 +182,8 @@ def _unsuitable(torch: Any, name: str, value: Any, size: int) -> str:
         return "is quantized or sparse"
     if value.device.type == "meta":
         return "has a shape alone, and no numbers"
-    unsuitable = Entry(name, _dtype(value), tuple(value.shape)).unsuitable
+    entry = Entry(name, _dtype(value), tuple(value.shape))
+    unsuitable = "" if entry.is_matrix else entry.unsuitable
     if unsuitable or value.numel() == 0:
         return unsuitable or "has no entries"
     if value.numel() * value.element_size() > size:
@@ -197,18 +198,22 @@ def _dtype(value: Any) -> str:
 def _kernel(name: str, value: Any) -> Kernel:
     # A tensor may be one number with strides of zero.
     repeats = any(n > 1 and not s for n, s in zip(value.shape, value.stride()))
+    matrix = value.ndim == 2
     return Kernel(
         name=name,
-        shape=tuple(value.shape),
+        shape=(*value.shape, *([1] if matrix else [])),
         dtype=_dtype(value),
-        stated={},
+        stated=LINEAR if matrix else {},
         load=partial(_array, value),
+        linear=matrix,
+        by_shape=matrix,
         not_writable_because="has one number in several places" if repeats else "",
     )
 
 
 def _array(value: Any) -> np.ndarray:
     plain = value.detach().resolve_conj().resolve_neg().contiguous()
+    plain = plain[..., None] if value.ndim == 2 else plain
     if _dtype(value) != "bfloat16":
         return plain.numpy().copy()
     torch = require("torch", extra="torch")

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+# What is stated of a matrix: it is a layer on a grid of one.
+LINEAR = {"grid": (1,), "groups": 1, "padding": ((0, 0),), "boundary": "zeros"}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
@@ -31,6 +34,8 @@ class Kernel:
         for files that show one.
     linear : bool
         A matrix, as a layer on a grid of one.
+    by_shape : bool
+        That it is one is known by its 2 axes alone: it may be an embedding, too.
     not_writable_because : str
         Why the file cannot get another array here; empty if it can.
     """
@@ -42,6 +47,7 @@ class Kernel:
     load: Callable[[], np.ndarray]
     factors: Callable[[], np.ndarray] | None = None
     linear: bool = False
+    by_shape: bool = False
     not_writable_because: str = ""
 
 

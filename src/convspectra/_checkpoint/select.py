@@ -22,6 +22,7 @@ NAMED = 20  # arrays that an error lists
 # Fields without which a geometry is not known. Where all are stated, others that are
 # not have the defaults of `Geometry`, as the options document them.
 DECIDING = ("grid", "stride", "groups", "boundary")
+MATRIX = "has fewer than 3 axes: --linear takes a matrix for a linear layer"
 POINTWISE = "has one tap, and --skip-pointwise leaves it out"
 
 
@@ -45,6 +46,8 @@ class Options:
         Of the network's input.
     fold : bool
         Whether a BatchNorm after a layer is taken together with it.
+    linear : bool
+        Whether arrays with 2 axes are linear layers, where the file does not say.
     skip_pointwise : bool
         Whether kernels with one tap, 1x1 convolutions and matrices, are left out.
     rtol : float
@@ -62,6 +65,7 @@ class Options:
     layout: str | None = None
     sizes: tuple[int, ...] | None = None
     fold: bool = False
+    linear: bool = False
     skip_pointwise: bool = False
     rtol: float = 1e-4
     quick: bool = False
@@ -111,6 +115,7 @@ class Selection:
 def select(path: Path, options: Options) -> Selection:
     """Find the kernels of a file that the options ask for, with their geometries."""
     network = read_network(path, layout=options.layout, sizes=options.sizes)
+    network = network if options.linear else without_matrices(network)
     kernels, skipped = choose(network, options.keys)
     check_table(options.table, [kernel.name for kernel in kernels])
     if options.skip_pointwise:
@@ -121,6 +126,16 @@ def select(path: Path, options: Options) -> Selection:
         kernels = [replace(x, stated={**describe(x), **x.stated}) for x in kernels]
     layers, misfits = with_geometry(kernels, options)
     return Selection(network, layers, skipped | misfits)
+
+
+def without_matrices(network: Network) -> Network:
+    """The network without arrays that only may be linear layers."""
+    matrices = [(kernel.name, MATRIX) for kernel in network.kernels if kernel.by_shape]
+    return replace(
+        network,
+        kernels=tuple(kernel for kernel in network.kernels if not kernel.by_shape),
+        skipped=(*network.skipped, *matrices),
+    )
 
 
 def choose(network: Network, keys: list[str] | None) -> tuple[list[Kernel], dict]:

@@ -16,7 +16,7 @@ SHARDED = "is in one of several files, which cannot be replaced all at once"
 
 
 def read_sharded(path: Path, layout: str | None = None) -> Network:
-    """Every floating-point array with at least 3 axes is a kernel.
+    """Every floating-point array with at least 3 axes is a kernel, and may be with 2.
 
     Its layout is the one given; else what its shard says; else (out, in, *kernel). A
     checkpoint of several files has no way to be replaced in one step, so that nothing
@@ -35,7 +35,9 @@ def read_sharded(path: Path, layout: str | None = None) -> Network:
             )
         order = layout or contents.layout or "oihw"
         for name, entry in found.items():
-            reason = entry.unsuitable if name in names else "is not in the index"
+            reason = "" if entry.is_matrix else entry.unsuitable
+            if name not in names:
+                reason = "is not in the index"
             if reason:
                 skipped.append((name, reason))
             else:

@@ -66,6 +66,11 @@ class Entry:
         return ""
 
     @property
+    def is_matrix(self) -> bool:
+        """Whether this can be the weight of a linear layer, by its shape."""
+        return self.dtype in FLOATS and len(self.shape) == 2 and 0 not in self.shape
+
+    @property
     def stored_dtype(self) -> np.dtype:
         if self.code == "bfloat16":
             return np.dtype(require("ml_dtypes", extra="cli").bfloat16)

@@ -10,6 +10,7 @@ import numpy as np
 from .._checkpoint.select import Options, StoredLayer, select
 from .._layer.layer import Layer
 from .._norm.operator_norm import operator_norm
+from .._report.affordable import too_large
 from .._report.spectra import EVERY_SIZE, reasons
 from .._text import Lower, Upper
 from .options import options_of
@@ -93,9 +94,11 @@ def _by_name(
     """The layers of a file by name; why others are not among them goes to `skipped`."""
     with naming("", path):
         selected = select(path, options)
-    for name, reason in selected.skipped.items():
-        skipped[name] = f"in {path}: {reason}"
-    return {layer.name: layer for layer in selected.layers}
+    large = {layer.name: too_large(layer) for layer in selected.layers}
+    for name, reason in (selected.skipped | large).items():
+        if reason:
+            skipped[name] = f"in {path}: {reason}"
+    return {layer.name: layer for layer in selected.layers if not large[layer.name]}
 
 
 def _load(path: Path, layer: StoredLayer) -> Layer:

@@ -11,9 +11,10 @@ from .._bound.clip import clip
 from .._bound.project import project
 from .._checkpoint import Kernel, Network
 from .._checkpoint.folder import weights_file
-from .._checkpoint.select import select
+from .._checkpoint.select import StoredLayer, select
 from .._layer.layer import Layer
 from .._norm.rounding import TIGHT
+from .._report.affordable import too_large
 from .._report.layer_spectrum import LayerSpectrum, layer_spectrum
 from .._report.partly_known import NO_LOWER, norm_of
 from .._report.spectra import EVERY_SIZE, STAND_IN, reasons
@@ -200,6 +201,7 @@ def _each(
         unchanged = {x.name: _unchanged(x.kernel, args.linear) for x in layers}
         layers = [layer for layer in layers if not unchanged[layer.name]]
         skipped |= {name: reason for name, reason in unchanged.items() if reason}
+    layers, skipped = _that_fit(layers, skipped)
     for sentence in reasons(skipped):
         say(sentence)
     if any(layer.geometry.grid is None for layer in layers):
@@ -211,6 +213,21 @@ def _each(
             with naming(layer.name):
                 work(layer.load(), layer.unknown_without_size)
     return selected.network, skipped
+
+
+def _that_fit(
+    layers: list[StoredLayer], skipped: dict[str, str]
+) -> tuple[list[StoredLayer], dict[str, str]]:
+    """The layers that are not too large, and why others are skipped.
+
+    If all are too large, that is an error.
+    """
+    large = {layer.name: too_large(layer) for layer in layers}
+    fitting = [layer for layer in layers if not large[layer.name]]
+    if layers and not fitting:
+        name, why = next(iter(large.items()))
+        raise ValueError(f"{name!a} {why}.")
+    return fitting, skipped | {name: why for name, why in large.items() if why}
 
 
 def _unchanged(kernel: Kernel, linear: bool) -> str:

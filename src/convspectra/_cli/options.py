@@ -206,6 +206,15 @@ def add_geometry(
         ),
     )
     to.add_argument(
+        "--linear",
+        action="store_true",
+        help=(
+            "take arrays with 2 axes for the matrices of linear layers; files of these "
+            f"formats say which are: {WITH_MATRICES}. clip and project change linear "
+            "layers only with this option"
+        ),
+    )
+    to.add_argument(
         "--rtol",
         type=float,
         default=rtol,
@@ -232,11 +241,6 @@ def add_bound(to: argparse.ArgumentParser) -> None:
         metavar="OUT",
         help="the copy of FILE with the new kernels and everything else unchanged",
     )
-    to.add_argument(
-        "--linear",
-        action="store_true",
-        help=f"bound matrices of linear layers, too ({WITH_MATRICES})",
-    )
 
 
 def options_of(args: argparse.Namespace) -> Options:
@@ -250,6 +254,7 @@ def options_of(args: argparse.Namespace) -> Options:
         layout=args.layout,
         sizes=args.sizes,
         fold=getattr(args, "fold", False),
+        linear=args.linear,
         skip_pointwise=getattr(args, "skip_pointwise", False),
         rtol=args.rtol,
         quick=getattr(args, "quick", False),

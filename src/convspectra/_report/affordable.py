@@ -14,6 +14,8 @@ from .._price import NOMINAL, Machine, of_values, symbol_size, this_machine
 SECONDS, BYTES = 60.0, 2**30
 # Numbers of a layer's padded input and output, beyond which it is not applied.
 NUMBERS = 2**24
+# The same where a norm for that very size is what is asked for: 4 GiB each time.
+MOST_NUMBERS = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,19 @@ class _Cost:
     seconds: float
     bytes: float
     numbers: float  # of the padded input and the output
+    is_torus: bool = False
+
+
+def too_large(layer: StoredLayer) -> str:
+    """Why a layer cannot be applied to any input, empty if it can, or need not be."""
+    cost = _cost(layer, NOMINAL)
+    if cost.numbers <= MOST_NUMBERS or cost.is_torus:
+        return ""
+    return (
+        f"has a padded input and output of {cost.numbers:.2g} numbers, and at most "
+        f"{MOST_NUMBERS:.2g} are allowed: give less --padding or another --grid, or "
+        "--grid none for bounds that hold for every size"
+    )
 
 
 def excesses(layers: Sequence[StoredLayer], budget: float | None) -> dict[str, Excess]:
@@ -89,4 +104,5 @@ def _cost(layer: StoredLayer, machine: Machine) -> _Cost:
     numbers = stencil.in_channels * read + stencil.out_channels * written
     values = math.prod(torus.rows) * symbol_size(torus, real=True).side
     seconds = of_values(torus, machine).seconds
-    return _Cost(seconds, 4.0 * stencil.groups * values, stencil.groups * numbers)
+    size, count = 4.0 * stencil.groups * values, stencil.groups * numbers
+    return _Cost(seconds, size, count, stencil.is_torus)

@@ -3,6 +3,9 @@
 const curves = [...layers.keys()].filter((i) => layers[i].curve);
 const followed = Object.keys(trajectories?.layers ?? {}).map(indexOf);
 
+// The plots with a line for each of several layers.
+const LINES = { values: curves, ratios: curves, shares: curves, norms: followed };
+
 /* For each column its title, what it sorts by, and what it shows. */
 const COLUMNS = [
   ["#", (l, i) => i + 1],
@@ -35,6 +38,8 @@ const rows = layers.map((layer, index) => {
   const head = element("th", { scope: "row" }, name);
   const row = element("tr", {}, first, head, ...others);
   row.addEventListener("click", () => choose(index));
+  row.addEventListener("mouseenter", () => light(index));
+  row.addEventListener("mouseleave", () => light(null));
   return row;
 });
 
@@ -72,6 +77,14 @@ function filter() {
   const all = plural(rows.length, "layer");
   $("matches").value = wanted ? `${shown().length} of ${all}` : "";
   reachable(rows[chosen]);
+}
+
+/** The beginnings of names that several layers share, where names have parts. */
+function stages() {
+  const first = layers.map(({ name }) => name.match(/^.+?[./]/)?.[0]).filter(Boolean);
+  const several = [...new Set(first)].filter((one) =>
+    first.filter((other) => other === one).length > 1);
+  return several.length > 1 ? several : [];
 }
 
 function onKey(event) {
@@ -141,9 +154,13 @@ function show() {
     row.querySelector(".swatch").style.background = color(i);
     row.ariaCurrent = i === chosen ? "true" : null;
   });
+  drawLines();
+  showLayer();
+}
+
+function drawLines() {
   if (curves.length) drawCurves(curves);
   if (trajectories) drawTrajectories(followed);
-  showLayer();
 }
 
 /** Scroll the table, and nothing else, until the row is in it. */
@@ -223,6 +240,7 @@ function fill() {
     $("head").append(cell);
   }
   for (const row of rows) $("rows").append(row);
+  $("stages").append(...stages().map((value) => element("option", { value })));
   $("skipped-title").textContent = `${plural(report.skipped.length, "array")} skipped`;
   for (const { name, reason } of report.skipped) {
     const term = element("dt", { class: "name" }, name);
@@ -240,7 +258,7 @@ function listen() {
   const turn = (to) => { dark = to; show(); };
   $("theme").addEventListener("click", () => turn(!dark));
   system.addEventListener("change", () => turn(system.matches));
-  $("filter").addEventListener("input", filter);
+  $("filter").addEventListener("input", () => { filter(); drawLines(); });
   $("rows").addEventListener("keydown", onKey);
   $("see").addEventListener("click", () => $("panel").scrollIntoView());
   $("back").addEventListener("click", () => choose(null));
@@ -248,8 +266,10 @@ function listen() {
     if (event.key === "Escape" && chosen !== null) choose(null);
   });
   addEventListener("hashchange", chooseLinked);
-  const plots = { values: curves, ratios: curves, shares: curves, norms: followed };
-  for (const [id, indices] of Object.entries(plots)) {
+  for (const [id, indices] of Object.entries(LINES)) {
+    $(id).on?.("plotly_hover", ({ points: [point] }) =>
+      light(indices[point.curveNumber]));
+    $(id).on?.("plotly_unhover", () => light(null));
     $(id).on?.("plotly_click", ({ points: [point] }) => {
       const index = indices[point.curveNumber];
       if (index >= 0) choose(index);

@@ -1,6 +1,7 @@
 /* The plots: each is drawn anew from the state, and plotly finds what has changed. */
 
 const FLOOR = 1e-4; // of the largest value: plots begin there if some are smaller
+const MANY = 40; // lines, which are then drawn thinner
 const PLASMA = [
   [13, 8, 135], [84, 2, 163], [139, 10, 165], [185, 50, 137],
   [219, 92, 104], [244, 136, 73], [254, 188, 43], [240, 249, 33],
@@ -54,10 +55,23 @@ function logarithmic(title, values) {
 function look(index, others) {
   const on = index === chosen;
   return {
-    line: { color: color(index), width: on ? 3 : 1.5 },
+    line: { color: color(index), width: on ? 3 : others.length > MANY ? 1 : 1.5 },
     opacity: on || !others.includes(chosen) ? 1 : 0.25,
+    visible: !rows[index]?.hidden, // by the filter
     zorder: on ? 1 : 0,
   };
+}
+
+/** Let one line stand out of all plots for as long as the pointer is on it. */
+function light(index) {
+  for (const [id, indices] of Object.entries(LINES)) {
+    const { _fullData: lines } = $(id);
+    const line = lines?.[indices.indexOf(index)];
+    const drawn = line && $(id).querySelector(`.trace${line.uid}`);
+    $(id).querySelector(".lit")?.classList.remove("lit");
+    drawn?.classList.add("lit");
+    $(id).classList.toggle("hovering", Boolean(drawn));
+  }
 }
 
 function curve(index, x, y, more) {
@@ -75,6 +89,8 @@ function curve(index, x, y, more) {
 }
 
 const RANK = { title: "rank", tickformat: "~s" };
+// Layers have a thousand values or millions: on a linear axis the small ones vanish.
+const LOG_RANK = { ...RANK, type: "log", dtick: 1, minor: { ticks: "" } };
 const place = (r) => r + 1;
 const share = (r, count) => (count > 1 ? r / (count - 1) : 0);
 const itself = (value) => value;
@@ -82,8 +98,8 @@ const ratio = (value, top) => (top > 0 ? value / top : null);
 
 function drawCurves(indices) {
   for (const [id, x, axis, y, title] of [
-    ["values", place, RANK, itself, "singular value"],
-    ["ratios", place, RANK, ratio, "ratio to the largest"],
+    ["values", place, LOG_RANK, itself, "singular value"],
+    ["ratios", place, LOG_RANK, ratio, "ratio to the largest"],
     ["shares", share, { title: "rank, from 0 to 1" }, ratio, "ratio to the largest"],
   ]) {
     const traces = indices.map((i) => curve(i, x, y, look(i, indices)));
