@@ -186,8 +186,8 @@ def operator_norm(
     plain = numpy_view(weight) if stencil.taps == 1 else None
     if plain is not None and find_route(plain) == ONE_MATRIX:
         # Most layers of many networks are of this kind: as directly as can be.
-        bounds = (scalar_like(weight, bound) for bound in _of_one_tap(plain, rtol))
-        return NormBounds(*bounds, ONE_MATRIX.method, stencil.grid)
+        lower, upper = (scalar_like(weight, x) for x in _of_one_tap(plain, rtol))
+        return NormBounds(lower, upper, ONE_MATRIX.method, stencil.grid)
     return norm_by(find_route, weight, stencil, rtol)
 
 
