@@ -17,6 +17,7 @@ from convspectra import (
     singular_values,
 )
 from convspectra._bound.enforce import enforce
+from convspectra._bound.project import nearest_kernel
 from convspectra._layer.boundary import BOUNDARIES
 from convspectra._layer.stencil import stencil_of
 from convspectra._route import projects_by_matrix
@@ -321,3 +322,21 @@ def test_a_layer_that_is_held_by_a_torus_is_not_scaled_down_further(rng):
     assert found.rounds > 0
     assert found.after.upper <= 0.6 * norm
     assert found.gap <= 1e-3
+
+
+@pytest.mark.parametrize(("grid", "stride"), [((10, 10), 1), ((14, 14), 2)])
+def test_a_layer_with_zeros_ends_just_inside_of_its_own_bound(grid, stride, rng):
+    """The torus around it exceeds the bound, and the kernel changes less for that."""
+    weight = rng.standard_normal((8, 8, 3, 3))
+    geometry = Geometry(grid, boundary="zeros", stride=stride, padding=1)
+    stencil = stencil_of(weight, geometry)
+    bound = 0.8 * operator_norm(weight, geometry).upper
+    found = project(weight, geometry, bound)
+    norm = norm_by_matrix(found.weight, geometry)
+    assert 0.999 * bound < norm <= bound
+    assert found.after.lower <= norm * (1 + 1e-13)
+    assert norm <= found.after.upper * (1 + 1e-13)
+    assert found.after.upper <= bound
+    alone = nearest_kernel(weight, stencil, bound, rtol=1e-3)
+    assert norm_by_matrix(alone.weight, geometry) < 0.9995 * bound
+    assert found.distance < 0.999 * alone.distance

@@ -16,6 +16,8 @@ from .nearest import nearest
 from .scale import norm_rtol, scale_down
 
 ROUNDS = 100  # iterations of the solver at most; usual are 5 to 20
+# The part of a bound that a layer must have left for the torus around it to get it.
+WORTHWHILE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +38,7 @@ class Projection:
     gap : scalar
         Relative duality gap: no kernel within the bound has a squared distance below (1
         - gap) * distance^2. For layers bounded by an embedding this refers to kernels
-        whose embedding satisfies the bound: see `project`.
+        whose embedding has the norm that was imposed on it: see `project`.
     """
 
     weight: Array
@@ -61,9 +63,10 @@ def project(
         (in, out / groups, *kernel) for a transposed layer.
     geometry : Geometry
         If the layer is not block diagonal in the Fourier basis and its matrix has more
-        than 2**18 entries, the bound is imposed on a circular layer that contains it.
-        The result still satisfies the bound, but `gap` refers to that smaller feasible
-        set. With grid None the bound holds for every input size (if the boundary is
+        than 2**18 entries, a bound is imposed on a circular layer that contains it:
+        `max_norm`, and then as much more as the layer itself has left of it. The result
+        satisfies `max_norm`, but `gap` refers to the feasible set of that layer. With
+        grid None the bound holds for every input size (if the boundary is
         circular, for every size that the stride divides).
     max_norm : float
     rtol : float
@@ -116,6 +119,15 @@ def _projected(
     if before.upper > max_norm:
         moved = nearest_kernel(weight, stencil, max_norm, rtol)
         after = norm_bounds(moved.weight, stencil, norm_rtol(stencil))
+        if after.upper < max_norm * (1 - WORTHWHILE) and _has_torus_around(stencil):
+            solved = _solve(weight, stencil, max_norm * max_norm / after.upper, rtol)
+            bounds = norm_bounds(solved.weight, stencil, norm_rtol(stencil))
+            scaled = scale_down(solved.weight, [stencil], max_norm, bounds.upper)
+            wider = solved.moved_to(scaled.weight)
+            if wider.distance < moved.distance:
+                moved, after = wider, bounds
+                if scaled.weight is not solved.weight:
+                    after = norm_bounds(moved.weight, stencil, norm_rtol(stencil))
     # `scale_down` has certified a kernel that was moved, maybe by another way.
     upper_after = min(after.upper, max_norm)
     return _Projected(
@@ -139,6 +151,31 @@ def nearest_kernel(
     weight: Array, stencil: Stencil, max_norm: float, rtol: float
 ) -> NearestKernel:
     """The nearest kernel that satisfies the bound, for one that does not."""
+    solved = _solve(weight, stencil, max_norm, rtol)
+    return solved.moved_to(scale_down(solved.weight, [stencil], max_norm).weight)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Solved:
+    """The nearest kernel as the solver has found it, from one over a power of two."""
+
+    weight: Array
+    start: Array
+    scale: float
+    rounds: int
+    dual: float
+
+    def moved_to(self, kernel: Array) -> NearestKernel:
+        """Another kernel in its place, which satisfies the bound."""
+        xp = namespace(kernel)
+        change = to_double(kernel) * (1 / self.scale) - self.start
+        distance = float(xp.linalg.vector_norm(change))
+        gap = max(1 - 2 * self.dual / distance**2, 0.0)
+        return NearestKernel(kernel, distance * self.scale, self.rounds, gap)
+
+
+def _solve(weight: Array, stencil: Stencil, max_norm: float, rtol: float) -> _Solved:
+    """With the bound for a layer's matrix, or for a torus that holds it as a block."""
     double, scale = normalized(weight)
     if projects_by_matrix(stencil):
         blocks, factor = matrix_blocks(double, stencil), 1.0
@@ -147,9 +184,12 @@ def nearest_kernel(
         blocks = torus_blocks(double, with_rows(torus))
     bound = max_norm / factor / scale
     found = nearest(blocks, bound, rtol=rtol, max_rounds=ROUNDS)
-    xp = namespace(weight)
-    kernel = xp.astype(blocks.kernel(found.kernel, double) * scale, weight.dtype)
-    kernel = scale_down(kernel, [stencil], max_norm).weight
-    distance = float(xp.linalg.vector_norm(to_double(kernel) * (1 / scale) - double))
-    gap = max(1 - 2 * found.dual / distance**2, 0.0)
-    return NearestKernel(kernel, distance * scale, found.rounds, gap)
+    kernel = blocks.kernel(found.kernel, double) * scale
+    kernel = namespace(weight).astype(kernel, weight.dtype)
+    return _Solved(kernel, double, scale, found.rounds, found.dual)
+
+
+def _has_torus_around(stencil: Stencil) -> bool:
+    """Whether a torus that is larger than the layer was given the bound."""
+    known = stencil.axes is not None and not stencil.is_torus
+    return known and not projects_by_matrix(stencil)
