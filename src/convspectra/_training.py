@@ -39,7 +39,8 @@ class Change:
     """The certified upper bounds on one layer's norm before and after a pass.
 
     With the method "clip" they are computed on first access, with a relative gap of
-    0.01: a clip takes less time than its norms. In PyTorch, if a kernel has hardly
+    0.01: a clip takes less time than its norms. In training, so is that before a
+    projection, to the last digit. In PyTorch, if a kernel has hardly
     moved since its norm was computed, the bound may be 5 % too high.
 
     Attributes

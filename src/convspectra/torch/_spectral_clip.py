@@ -36,8 +36,8 @@ class SpectralClip:
         The number of optimizer steps from one pass to the next.
     method : {"clip", "project", "scale"}
         "clip" is the paper's method: cheap, and near the bound afterwards. "project"
-        moves to the nearest kernel within the bound, "scale" scales the kernel down;
-        both certify the bound.
+        moves to a kernel within the bound, usually at most 5 % further than to the
+        nearest, "scale" scales the kernel down; both certify the bound.
     example : Any
         An input of the model, which determines the input sizes of its layers: a tensor,
         a tuple of arguments, or a dict of keyword arguments. Without one, the sizes are
