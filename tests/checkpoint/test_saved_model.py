@@ -97,6 +97,26 @@ def test_layers_are_what_tensorflow_does(saved):
         np.testing.assert_allclose(found, columns_of(name, weight), atol=3e-6)
 
 
+@pytest.mark.parametrize("resource", [True, False])
+def test_models_from_before_tensorflow_2(tmp_path, resource):
+    tf = needed("tensorflow").compat.v1
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, (None, 9, 8, 2), name="x")
+        for i, shape in enumerate([(3, 3, 2, 4), (1, 2, 2, 3)]):
+            weight = tf.get_variable(f"w{i}", shape, use_resource=resource)
+            y = tf.nn.conv2d(tf.split(x, [5, 4], 1)[i], weight, 2, "SAME")
+        session.run(tf.global_variables_initializer())
+        values = session.run(tf.global_variables())
+        tf.saved_model.simple_save(session, str(tmp_path / "model"), {"x": x}, {"y": y})
+    layers = select(tmp_path / "model", Options()).layers
+    assert [layer.name for layer in layers] == ["w0", "w1"]
+    for layer, weight, height in zip(layers, values, (5, 4)):
+        np.testing.assert_array_equal(layer.load().weight, weight.transpose(3, 2, 0, 1))
+        stated = (layer.geometry.stride, layer.geometry.padding)
+        assert stated == ((2, 2), "same")
+        assert layer.geometry.grid in (None, (height, 8))
+
+
 def test_variables_that_no_convolution_reads_are_named(saved):
     skipped = dict(read_network(saved[0]).skipped)
     assert skipped["table"] == "is read by no convolution of the graph"
@@ -131,7 +151,7 @@ def test_all_files_must_be_there(saved, tmp_path, capsys, file):
 def test_damaged_files_are_read_or_refused(saved, tmp_path, file):
     path = shutil.copytree(saved[0], tmp_path / "model")
     data, count = (path / file).read_bytes(), 0
-    for seed in range(60):
+    for seed in range(25):
         rng, bad = random.Random(f"{file} {seed}"), bytearray(data)
         for _ in range(rng.choice([1, 3, 20])):
             bad[rng.randrange(len(bad))] = rng.choice([0, 1, 127, 128, 255])
@@ -144,7 +164,7 @@ def test_damaged_files_are_read_or_refused(saved, tmp_path, file):
             count += bool(str(error))
         else:
             count += 1
-    assert count == 60
+    assert count == 25
 
 
 def test_functions_that_call_themselves_end(saved, tmp_path):

@@ -162,7 +162,7 @@ def _padding(
         raise ValueError(f"its padding is {kind[:100]!r}")
     if not stated["transposed"]:
         return {"padding": kind.lower()}
-    sizes = node.sizes
+    sizes = node.sizes()
     out = tuple(sizes[places]) if sizes and all(sizes[places]) else None
     if any(n > 1 for n in stated["dilation"]):
         raise ValueError("it is dilated")

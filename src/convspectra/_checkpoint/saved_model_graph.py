@@ -14,6 +14,7 @@ from .tensor_bundle import tensor_texts
 
 MOST_NODES = 10**6  # and inputs of nodes that are looked at
 MOST_STEPS = 20  # from the use of a variable to where it comes from
+VARIABLES = ("VarHandleOp", "VariableV2")  # the latter before TensorFlow 2
 # Which give what they get, with another axis of size 1 at most.
 PASSED = ("ReadVariableOp", "Identity", "ExpandDims")
 # Convolutions: which inputs are the weight and the data.
@@ -49,10 +50,9 @@ class Node:
         """The name of the function that it calls, empty if it calls none."""
         return text(first(message(first(self._attribute("f"), 10)), 1))
 
-    @property
-    def sizes(self) -> list[int] | None:
+    def sizes(self, output: int = 0) -> list[int] | None:
         """The sizes of what it gives, 0 for those that are open."""
-        return _sizes(self._attribute("_output_shapes"))
+        return _sizes(self._attribute("_output_shapes"), output)
 
     @property
     def texts(self) -> list[str]:
@@ -120,14 +120,14 @@ def _visit(
     node: Node, function: Function, variables: Mapping[str, str | None], found: Found
 ) -> Iterator[tuple[str, tuple[str | None, ...]]]:
     """Note what a node is; gives the call, if it is one."""
-    if node.op == "VarHandleOp":
+    if node.op in VARIABLES:
         found.names[node.name] = node.text("shared_name") or node.name
     elif node.op in LAYERS and len(node.inputs) > max(LAYERS[node.op]):
         weight, data = (node.inputs[i] for i in LAYERS[node.op])
         variable = _variable(weight, function, variables)
         if variable is not None:
             found.uses.append(Use(variable, node, _sizes_of(data, function)))
-    elif node.op == "AssignVariableOp" and len(node.inputs) > 1:
+    elif node.op in ("AssignVariableOp", "Assign") and len(node.inputs) > 1:
         variable = _variable(node.inputs[0], function, variables)
         key = _restored(node.inputs[1], function)
         if variable is not None and key:
@@ -153,28 +153,33 @@ def _variable(
     plain = _source(name, function).partition(":")[0]
     node = function.nodes.get(plain)
     if node is not None:
-        return node.name if node.op == "VarHandleOp" else None
+        return node.name if node.op in VARIABLES else None
     return variables.get(plain)
 
 
 def _restored(name: str, function: Function) -> str:
     """The key by which a value is restored: RestoreV2 gives one for each name."""
-    plain, _, output = _source(name, function).partition(":")
-    node = function.nodes.get(plain)
+    source = _source(name, function)
+    node = function.nodes.get(source.partition(":")[0])
     if node is None or node.op != "RestoreV2" or len(node.inputs) < 2:
         return ""
-    names, number = node.inputs[1].partition(":")[0], output.rpartition(":")[2]
+    names = node.inputs[1].partition(":")[0]
     if names not in function.texts:
         listed = function.nodes.get(names)
         function.texts[names] = [] if listed is None else listed.texts
-    texts = function.texts[names]
-    return texts[int(number)] if number.isdecimal() and int(number) < len(texts) else ""
+    return "".join(function.texts[names][_output(source) :][:1])
+
+
+def _output(name: str) -> int:
+    """Which of the outputs of a node an input is, as in `node:output:1` or `node:1`."""
+    number = name.rpartition(":")[2]
+    return int(number) if number.isdecimal() and len(number) < 10 else 0
 
 
 def _sizes_of(name: str, function: Function) -> list[int] | None:
     plain = name.partition(":")[0]
     node = function.nodes.get(plain)
-    return function.sizes.get(plain) if node is None else node.sizes
+    return function.sizes.get(plain) if node is None else node.sizes(_output(name))
 
 
 def _nodes(stored: list[int | memoryview]) -> dict[str, Node]:
@@ -209,10 +214,12 @@ def _function(data: int | memoryview) -> tuple[str, Function]:
     return text(first(signature, 1)), Function(_nodes(found.get(3, [])), names, sizes)
 
 
-def _sizes(attribute: Message) -> list[int] | None:
-    """The sizes of the first of several outputs."""
+def _sizes(attribute: Message, output: int = 0) -> list[int] | None:
+    """The sizes of one of several outputs."""
     shapes = message(first(attribute, 1)).get(7, [])
-    shape = message(shapes[0]) if shapes else {}
-    if not shapes or first(shape, 3) or len(shape.get(2, [])) > 10:
+    if output >= len(shapes):
+        return None
+    shape = message(shapes[output])
+    if first(shape, 3) or len(shape.get(2, [])) > 10:
         return None
     return [max(signed(first(message(dim), 1)), 0) for dim in shape.get(2, [])]

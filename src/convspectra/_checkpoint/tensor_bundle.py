@@ -12,6 +12,7 @@ from .stored import Entry, Refusal, check_size, parsing
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 FOOTER = 48  # bytes at the end of a table
 LARGEST = 2**27  # bytes of an index
+OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"  # how variables are named in Python
 MOST_KEY, MOST_ENTRIES = 1000, 10**6  # keys can be far longer than their bytes
 DTYPES = {
     1: ("float32", "<f4"),
@@ -41,6 +42,7 @@ def read_bundle(prefix: Path) -> dict[str, Variable | str]:
     if size > LARGEST:
         raise Refusal(f"An index must have at most {LARGEST} bytes, got {size}.")
     entries = dict(_entries(memoryview(index.read_bytes())))
+    entries.pop(OBJECTS, None)
     header = message(entries.pop("", None))
     shards = signed(first(header, 1)) or 1
     if first(header, 2):

@@ -254,6 +254,6 @@ def _kernel(path: Path, name: str, view: View, stated: Mapping[str, Any]) -> Ker
 
 def _refuse(target: Path, _: Mapping[str, np.ndarray]) -> None:
     raise ValueError(
-        f"{str(target)!r} cannot be written: {NO_COPY.removeprefix('is ')}. Bound the "
-        "module itself, and compile it again."
+        f"{str(target)!r} cannot be written: no copy is made of a compiled model. "
+        "Bound the module itself, and compile it again."
     )
