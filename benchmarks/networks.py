@@ -30,7 +30,6 @@ OTHER_FILES = (".json", ".md", ".py", ".txt", ".toml")  # beside networks
 # What files do not say themselves: the kernels of these are (*kernel, in, out).
 ARGUMENTS = {
     "squeezenet*.npz": "--layout hwio",
-    "waifu2x*.npz": "--layout hwio",
     "*keras*.safetensors": "--layout hwio",
 }
 

@@ -112,7 +112,7 @@ def test_help_names_the_formats_that_an_option_is_for(capsys):
     text = " ".join(capsys.readouterr().out.split())
     for suffix in FORMATS:
         assert suffix in text
-    linear = text.partition("bound matrices of linear layers, too (")[2]
+    linear = text.partition("does not say what they are (these do: ")[2]
     assert linear.partition(")")[0].split(", ") == [
         suffix for suffix, found in FORMATS.items() if found.matrices
     ]

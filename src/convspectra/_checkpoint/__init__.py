@@ -93,7 +93,7 @@ _FORMATS = (
     Format(
         suffixes=(".keras", ".h5", ".hdf5"),
         read=lambda path, _layout, _sizes: read_keras(path),
-        contains="kernels; of a whole model also strides, padding and groups",
+        contains="kernels; of a whole model the geometry, mostly with sizes",
         matrices=True,
     ),
     Format(

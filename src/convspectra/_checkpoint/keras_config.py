@@ -7,10 +7,10 @@ from typing import Any
 
 from .._arrays.array import Array, namespace
 from .._layer.geometry import Geometry
+from .keras_sizes import FIRST, input_shapes
 from .stored import Refusal
 
 CONVOLUTION = re.compile(r"(Depthwise|Separable|)Conv(?:olution)?([123])D(Transpose|)")
-FIRST = "channels_first"
 MOST_PATH = 1000  # characters: paths through many models could outgrow the file
 
 
@@ -66,7 +66,7 @@ class Described:
             raise ValueError(f"there are not {axes} axes")
         found = by_name(role, shape)
         if role in ("conv", "transpose", "depthwise"):
-            found |= self._window(role, shape) | found
+            found |= self.window(role, shape) | found
             Geometry(grid=None, **found).broadcast_to(axes - 2)
         grid = self._grid(role, axes - 2)
         return {"grid": grid, **found} if grid else found
@@ -81,11 +81,11 @@ class Described:
             return None
         if role != "pointwise":
             return tuple(sites)
-        window = self._window("depthwise", (*config["kernel_size"], 1, 1))
+        window = self.window("depthwise", (*config["kernel_size"], 1, 1))
         geometry = Geometry(grid=tuple(sites), **window)
         return geometry.out_grid(tuple(config["kernel_size"]))
 
-    def _window(self, role: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    def window(self, role: str, shape: tuple[int, ...]) -> dict[str, Any]:
         """Stride, dilation, groups and padding."""
         found: dict[str, Any] = {"groups": 1, "boundary": "zeros"}
         keys = {"stride": "strides", "dilation": "dilation_rate", "groups": "groups"}
@@ -156,6 +156,7 @@ def layers_of(
     Layers are found in a .keras file by their class, in snake case, and a number.
     """
     used: dict[str, int] = {}
+    followed = {} if names else input_shapes(_inner(model), _own_kind, _convolved)
     for layer in _inner(model):
         config, kind = layer.get("config"), layer.get("class_name")
         if not isinstance(config, (dict, list)) or not isinstance(kind, str):
@@ -170,9 +171,26 @@ def layers_of(
         if _inner(layer):
             yield from layers_of(layer, path, f"{group}/")
         elif isinstance(config, dict):
-            ours = str(layer.get("module", "keras")).partition(".")[0] == "keras"
             shape = _input_shape(layer)
-            yield Described(path, group, kind if ours else "", config, shape)
+            if "build_config" not in layer:  # as Keras 2 saves it
+                shape = followed.get(str(own))
+            yield Described(path, group, _own_kind(layer), config, shape)
+
+
+def _own_kind(layer: Mapping[str, Any]) -> str:
+    """The class of a layer, empty if it is none of Keras."""
+    ours = str(layer.get("module", "keras")).partition(".")[0] == "keras"
+    return layer["class_name"] if ours else ""
+
+
+def _convolved(
+    kind: str, config: Mapping[str, Any], grid: Sequence[int]
+) -> tuple[int, ...]:
+    """The grid of a convolution's output, from that of its input."""
+    layer, kernel = Described((), "", kind, config), tuple(config["kernel_size"])
+    role = list(layer.roles().values())[0]  # noqa: RUF015 (an error for other kinds)
+    window = layer.window(role, (*kernel, 1, 1))
+    return Geometry(grid=tuple(grid), **window).out_grid(kernel)
 
 
 def _inner(model: Any) -> list[dict[str, Any]]:

@@ -55,8 +55,8 @@ class Weight:
 def read_keras(path: Path) -> Network:
     """The kernels of convolutions and Dense layers, and what the file says of them.
 
-    A file with a configuration says all but the grids. One with weights alone says by
-    their names which are kernels.
+    A file with a configuration says all, but for grids that do not follow from the
+    input's. One with weights alone says by their names which are kernels.
     """
     require("h5py", extra="hdf5")
     with parsing(WHAT):

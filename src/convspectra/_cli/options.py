@@ -209,9 +209,9 @@ def add_geometry(
         "--linear",
         action="store_true",
         help=(
-            "take arrays with 2 axes for the matrices of linear layers; files of these "
-            f"formats say which are: {WITH_MATRICES}. clip and project change linear "
-            "layers only with this option"
+            "take arrays with 2 axes for matrices of linear layers, where the format "
+            f"does not say what they are (these do: {WITH_MATRICES}); clip and project "
+            "change linear layers only with this option"
         ),
     )
     to.add_argument(
