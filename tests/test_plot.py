@@ -124,7 +124,7 @@ def test_drawing_opens_and_saves_nothing(ax, rng, tmp_path, monkeypatch):
 def test_without_matplotlib_the_module_says_what_to_do(monkeypatch):
     monkeypatch.delitem(sys.modules, "convspectra.plot")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install convspectra\[plot\]"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'convspectra\[plot\]'"):
         import convspectra.plot  # noqa: F401
 
 

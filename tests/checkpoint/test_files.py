@@ -319,7 +319,7 @@ def test_missing_tools_say_how_to_get_them(tmp_path, monkeypatch, arrays):
     (kernel,) = read_arrays(path, None).kernels
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)  # as if not installed
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    with pytest.raises(ModuleNotFoundError, match=r"install convspectra\[cli\]"):
+    with pytest.raises(ModuleNotFoundError, match=r"install 'convspectra\[cli\]'"):
         kernel.load()
     with pytest.raises(ModuleNotFoundError, match="`safetensors` must be installed"):
         contents_of(path)

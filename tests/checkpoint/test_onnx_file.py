@@ -664,7 +664,7 @@ def test_other_numbers_are_not_written(tmp_path, name, array, message):
 
 def test_onnx_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ModuleNotFoundError, match=r"install convspectra\[onnx\]"):
+    with pytest.raises(ModuleNotFoundError, match=r"install 'convspectra\[onnx\]'"):
         read_onnx(tmp_path / "model.onnx")
 
 

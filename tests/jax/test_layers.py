@@ -142,7 +142,7 @@ class Normed(nnx.Module):
 def test_a_batch_norm_is_folded_with_its_running_statistics():
     model = Normed()
     model.norm_a.scale[...] = jnp.asarray(np.linspace(-1, 2, 6, dtype="float32"))
-    found = layers(model, jnp.zeros((1, 4, 3, 4)), fold_batch_norm=True)
+    found = layers(model, jnp.zeros((1, 4, 3, 4), "float32"), fold_batch_norm=True)
     a, b, _, d = found
     assert [one.name for one in found] == [
         "a/kernel+norm_a",

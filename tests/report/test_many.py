@@ -382,7 +382,7 @@ def test_missing_tools_say_how_to_get_them(
     tmp_path, monkeypatch, module, options, extra
 ):
     monkeypatch.setitem(sys.modules, module, None)  # as if not installed
-    message = rf"`{module}` must be installed .* convspectra\[{extra}\]"
+    message = rf"`{module}` must be installed .* 'convspectra\[{extra}\]'"
     with pytest.raises(ModuleNotFoundError, match=message):
         each_checkpoint([], many_work.norms, tmp_path / "out", key={}, **options)
 

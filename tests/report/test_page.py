@@ -708,7 +708,7 @@ def test_plotly_is_needed(monkeypatch):
         if name.partition(".")[0] == "plotly":
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "path", [])  # as if not installed
-    with pytest.raises(ModuleNotFoundError, match=r"install convspectra\[report\]"):
+    with pytest.raises(ModuleNotFoundError, match=r"install 'convspectra\[report\]'"):
         page(report())
 
 
