@@ -82,7 +82,7 @@ ValuesAlgorithm: TypeAlias = Literal[
 MATRIX_LIMIT = 2**28
 # The budget, unless it is stated, in seconds of the nominal machine: for a banded
 # factor or a block compression that closes an interval, and for a norm in all.
-CLOSING_SECONDS, BLOCK_SECONDS, SECONDS = 5.0, 2.5, 600.0
+CLOSING_SECONDS, BLOCK_SECONDS, SECONDS = 5.0, 2.5, 60.0
 # For training, which asks at every step, the matrix must be small where its Gram matrix
 # is factorized within the band.
 QUICK_LIMIT = 2**30
@@ -93,6 +93,8 @@ BANDED_NUMBERS = 3 * 2**26
 PROMISING = 0.8
 # Directions that a block compression must be able to keep, and bytes that it may take.
 FEWEST_DIRECTIONS, BLOCK_BYTES = 2, 2**30
+# A relative gap that is not worth the seconds of a block compression, without a budget.
+BLOCK_GAP = 1e-3
 # Sites of an axis up to which a compression cuts it, and frequencies up to which it
 # bounds the norm at each. Beyond, a torus is close: (degree * pi / sites)^2 / 8.
 CUT_SITES, COMPRESSION_FREQUENCIES = 512, 2**18
@@ -120,12 +122,14 @@ class NormRoute:
     algorithm : what is done with the matrices of the torus, or of the layer
     is_screened : whether single precision settles most of them first
     closing : what certifies it instead if the bounds end up too far apart
+    allowed_gap : up to which they are not, if it is more than `rtol`
     """
 
     method: Method
     algorithm: NormAlgorithm
     is_screened: bool = False
     closing: Method | None = None
+    allowed_gap: float = 0.0
 
 
 @cached(maxsize=256)
@@ -156,7 +160,9 @@ def norm_route(
         stencil, rtol, closes=closes, in_blocks=in_blocks, is_quick=is_quick
     ):
         route = _along(method, stencil, real=real, on_host=on_host)
-        route = replace(route, closing=closing)
+        is_patient = budget is not None or closing != "block compression"
+        gap = 0.0 if is_patient else BLOCK_GAP
+        route = replace(route, closing=closing, allowed_gap=gap)
         if route_cost(route, stencil, machine, real=real).seconds <= most:
             return route
     return NormRoute("reshaped", "one matrix")

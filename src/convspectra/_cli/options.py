@@ -83,7 +83,7 @@ def add_budget(to: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=(
             "predicted time that the norm of a layer may take: the closest bounds "
-            "within it are shown (default: 5 to close a gap, 600 in all); in a report "
+            "within it are shown (default: 5 to close a gap, 60 in all); in a report "
             "(default 20), also that of all values of a file (default 60)"
         ),
     )

@@ -126,7 +126,7 @@ def operator_norm(
         `rtol` within them, the bounds come from the closest that does not take longer:
         their `gap` tells how far apart they are, and `method` by what. By default a
         banded factor may take about 5 seconds, a block compression half of that, and
-        any other method 10 minutes, on a machine with two cores: the default does not
+        any other method a minute, on a machine with two cores: the default does not
         depend on yours.
 
     Returns
@@ -148,11 +148,12 @@ def operator_norm(
           the lower bound is attained on the layer itself. The gap is about 2e-3 for 3x3
           taps on 20x20, and falls as the third power of the grid. Tried before "banded"
           if it may reach `rtol`.
-        - "block compression": these, where the bounds are further apart than `rtol` and
-          a banded factor takes too long. A few directions of the channels, in which the
-          input of the lower bound lies, are cut to the grid with their symbol. Trained
-          3x3 layers with 256 channels on 14x14 have gaps of about 2e-4, with 512 on 7x7
-          up to 1e-3. For real weights in one group, in memory of the CPU.
+        - "block compression": these, where the bounds are further apart than `rtol`
+          (and, without a budget, than 1e-3) and a banded factor takes too long. A few
+          directions of the channels, in which the input of the lower bound lies, are
+          cut to the grid with their symbol. Trained 3x3 layers with 256 channels on
+          14x14 have gaps of about 2e-4, with 512 on 7x7 up to 1e-3. For real weights in
+          one group, in memory of the CPU.
         - "embedding": all other layers. The upper bound is that of a circular layer
           which contains this one as a block; the lower bound is attained on the layer
           itself.

@@ -67,7 +67,7 @@ def by_compression(
         attained is not None
         and part == stencil
         and route.closing == "block compression"
-        and found.upper > lower * (1 + rtol)
+        and found.upper > lower * (1 + max(rtol, route.allowed_gap))
     ):
         pair = attained.pair
         upper = block_compression(weight, stencil, pair, rtol, found.upper)

@@ -14,7 +14,6 @@ from .affordable import Excess, excesses
 from .layer_spectrum import LayerSpectrum, layer_spectrum
 from .spectra import Report
 
-NORM_SECONDS = 20.0  # that a norm may take, unless the user states a budget
 INTERRUPTED = "was not reached before the interrupt"
 POINTS = 512  # of a curve that are kept, first and last among them
 SIDE = 128  # of a kept map over frequencies; of larger ones blocks keep their largest
@@ -80,7 +79,7 @@ def _analysed(layer: StoredLayer, left_out: Excess, options: Options) -> LayerSp
         layer.load(),
         options.rtol,
         layer.unknown,
-        budget=options.budget or NORM_SECONDS,
+        budget=options.budget,
         quick=options.quick or bool(left_out.size),
         left_out=left_out.values,
     )

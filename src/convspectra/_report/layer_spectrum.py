@@ -173,7 +173,7 @@ def layer_spectrum(
         unknown=unknown,
         left_out=left_out,
         has_lower=not free or norm.lower != NO_LOWER,
-        upper_if_depthwise=upper_if_depthwise(layer, unknown, rtol),
+        upper_if_depthwise=upper_if_depthwise(layer, unknown, rtol, budget),
         seconds=time.perf_counter() - start,
     )
 

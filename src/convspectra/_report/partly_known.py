@@ -30,12 +30,12 @@ def norm_of(
     norm = operator_norm(layer.weight, geometry, rtol, budget=budget)
     lower, upper = (float(to_numpy(x)) for x in (norm.lower, norm.upper))
     if unknown:
-        lower = _lower(layer, unknown, rtol)
+        lower = _lower(layer, unknown, rtol, budget)
     return NormBounds(lower, upper, norm.method, norm.grid)
 
 
 def upper_if_depthwise(
-    layer: Layer, unknown: Collection[str], rtol: float
+    layer: Layer, unknown: Collection[str], rtol: float, budget: float | None = None
 ) -> float | None:
     """The upper bound of a layer that has as many groups as channels.
 
@@ -46,7 +46,8 @@ def upper_if_depthwise(
     if "groups" not in unknown or inputs > 1 or channels == 1:
         return None
     geometry = replace(_covering(layer, unknown), groups=channels)
-    return float(to_numpy(operator_norm(layer.weight, geometry, rtol).upper))
+    norm = operator_norm(layer.weight, geometry, rtol, budget=budget)
+    return float(to_numpy(norm.upper))
 
 
 def _covering(layer: Layer, unknown: Collection[str]) -> Geometry:
@@ -70,7 +71,9 @@ def _covering(layer: Layer, unknown: Collection[str]) -> Geometry:
     return replace(plain, boundary="zeros") if "boundary" in unknown else plain
 
 
-def _lower(layer: Layer, unknown: Collection[str], rtol: float) -> float:
+def _lower(
+    layer: Layer, unknown: Collection[str], rtol: float, budget: float | None
+) -> float:
     """An attained lower bound of every geometry that is still possible.
 
     More groups, as blocks, have smaller norms: the least is that of as many groups as
@@ -92,7 +95,8 @@ def _lower(layer: Layer, unknown: Collection[str], rtol: float) -> float:
     geometry = replace(geometry, grid=grid)
     if "groups" in unknown:
         geometry = replace(geometry, groups=weight.shape[0])
-    return float(to_numpy(operator_norm(weight, geometry, rtol).lower))
+    norm = operator_norm(weight, geometry, rtol, budget=budget)
+    return float(to_numpy(norm.lower))
 
 
 def _smallest_grid(
