@@ -386,3 +386,28 @@ def test_xla_is_told_that_it_cannot_look_at_numbers(keras):
     model.compile("sgd", "mse", jit_compile=True)
     with pytest.raises(ValueError, match="jit_compile=False"):
         model.fit(images(4), np.zeros((4, 6, 7, 6)), verbose=0)
+
+
+def test_a_batch_norm_is_part_of_the_bound_if_asked_for(keras):
+    inputs = keras.Input((5, 4, 2))
+    conv = keras.layers.Conv2D(3, 3, padding="same", kernel_initializer=drawn)
+    norm = keras.layers.BatchNormalization()
+    model = keras.Model(inputs, norm(conv(inputs)))
+    start = to_numpy(conv.kernel)
+    norm.gamma.assign([-2.0, 0.0, 0.5])
+    for method in ("scale", "project", "clip"):
+        conv.kernel.assign(start)
+        norm.moving_variance.assign([0.1, 1.0, 4.0])
+        clip = SpectralClip(BOUND, method=method, fold_batch_norm=True)
+        clip.set_model(model)
+        (change,) = clip.apply().changes
+        found = norm_of(model, (5, 4, 2))
+        assert change.before > BOUND
+        assert found <= SLACK * (BOUND if method != "clip" else change.after)
+        if method == "project":
+            assert found > 0.9 * BOUND
+            np.testing.assert_array_equal(to_numpy(conv.kernel)[..., 1], start[..., 1])
+        # The statistics move, and the bound is enforced again.
+        norm.moving_variance.assign([0.025, 0.25, 1.0])
+        clip.apply()
+        assert norm_of(model, (5, 4, 2)) <= SLACK * clip.last.changes[0].after

@@ -4,12 +4,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 import keras
-import numpy as np
 
 from .._layer.layer import Layer, scale_outputs
 from .._text import cell
 from .._training import FoundLayers
-from ._record import BatchNorm, Recorder, Use, check_is_built, numbers_of
+from ._record import Recorder, Use, check_is_built, gain_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +60,7 @@ def _layer(use: Use, several: bool) -> Layer:
     name, weight = use.name, use.kernel
     if use.batch_norm is not None:
         name = f"{name}+{use.batch_norm.name}"
-        gain = _gain(use.batch_norm).astype(weight.dtype)
+        gain = gain_of(use.batch_norm).astype(weight.dtype)
         weight = scale_outputs(weight, gain, use.geometry)
     if several:
         name = f"{name}@{cell(use.geometry.grid)}"
@@ -69,9 +68,3 @@ def _layer(use: Use, several: bool) -> Layer:
         return Layer(name, weight, use.geometry)
     except (ValueError, TypeError) as error:
         raise type(error)(f"Layer {name!r}: {error}") from None
-
-
-def _gain(norm: BatchNorm) -> np.ndarray:
-    """What a BatchNormalization multiplies each channel with, once it is trained."""
-    gain = 1 / np.sqrt(numbers_of(norm.moving_variance) + norm.epsilon)
-    return gain * numbers_of(norm.gamma) if norm.scale else gain

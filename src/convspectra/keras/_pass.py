@@ -3,17 +3,19 @@
 import time
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import keras
 import numpy as np
 
 from .._arrays.host import one_thread
 from .._arrays.threads import spread
-from .._bound.enforce import Enforced, enforce, largest_norm
+from .._bound.enforce import Enforced, enforce
+from .._bound.folded import Folding, enforce_folded, folded_norm
 from .._checkpoint.keras_config import from_layer
 from .._layer.geometry import Geometry
 from .._training import Bounds, Change, Pass, bounds_of
-from ._record import Recorder, Use, check_is_built
+from ._record import Recorder, Use, check_is_built, gain_of
 
 NO_BOUND = "no bound is asked for it"
 FROZEN = "its weight is frozen"
@@ -29,7 +31,35 @@ class Target:
     variable: keras.Variable
     max_norm: float
     kernel: np.ndarray
-    geometries: list[Geometry] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
+
+    @property
+    def geometries(self) -> list[Geometry]:
+        return list(dict.fromkeys(use.geometry for use in self.uses))
+
+    def foldings(self) -> list[Folding]:
+        """The geometries by the BatchNorms there, with the gains of the moment."""
+        by_norm: dict[Any, dict[Geometry, None]] = {}
+        for use in self.uses:
+            by_norm.setdefault(use.batch_norm, {})[use.geometry] = None
+        return [
+            Folding(None if norm is None else gain_of(norm).astype(float), [*seen])
+            for norm, seen in by_norm.items()
+        ]
+
+    def enforced(self, method: str, *, in_training: bool) -> Enforced:
+        """The kernel inside its bound, with the BatchNorms that are part of it."""
+        if all(use.batch_norm is None for use in self.uses):
+            return enforce(
+                self.kernel,
+                self.geometries,
+                self.max_norm,
+                method,
+                in_training=in_training,
+            )
+        return enforce_folded(
+            self.kernel, self.foldings(), self.max_norm, method, in_training=in_training
+        )
 
     def write(self, kernel: np.ndarray) -> None:
         """Put other numbers into the model."""
@@ -45,16 +75,18 @@ def bring_inside(
     method: str,
     *,
     linear: bool,
+    fold_batch_norm: bool = False,
     in_training: bool = False,
 ) -> Pass:
     """Bring the kernels of a model inside their bounds; all of them, or none.
 
-    `linear` says whether Dense layers are among them. Frozen weights are not.
+    `linear` says whether Dense layers are among them. Frozen weights are not. With
+    `fold_batch_norm`, a layer and the BatchNormalization after it are one map.
     `in_training` is what it is for `enforce`.
     """
     start = time.perf_counter()
     check_is_built(model)
-    recorder = Recorder(model, batch_norms=False)
+    recorder = Recorder(model, batch_norms=fold_batch_norm)
     targets, skipped = targets_of(recorder, max_norm, linear=linear)
     made: dict[int, Enforced] = {}
     wrong: dict[int, str] = {}
@@ -63,13 +95,7 @@ def bring_inside(
         for number in range(first, stop):
             target = targets[number]
             try:
-                made[number] = enforce(
-                    target.kernel,
-                    target.geometries,
-                    target.max_norm,
-                    method,
-                    in_training=in_training,
-                )
+                made[number] = target.enforced(method, in_training=in_training)
             except (ValueError, TypeError) as error:
                 wrong[number] = f"Layer {target.name!r}: {error}"
 
@@ -103,8 +129,7 @@ def targets_of(
             Target(use.name, use.role, use.variable, bound, use.kernel),
         )
         target.max_norm = min(target.max_norm, bound)
-        if use.geometry not in target.geometries:
-            target.geometries.append(use.geometry)
+        target.uses.append(use)
     if not found and FROZEN in skipped.values():
         raise ValueError(
             "The model must have weights to bound, but all of them are frozen. "
@@ -128,7 +153,7 @@ def _change(target: Target, method: str, found: Enforced) -> Change:
     """What was done to a kernel; norms that are not known wait to be asked for."""
     before, after = found.before, found.after
     if before is None:
-        before = partial(largest_norm, target.kernel, target.geometries, method)
+        before = partial(folded_norm, target.kernel, target.foldings(), method)
     if after is None:
-        after = partial(largest_norm, found.weight, target.geometries, method)
+        after = partial(folded_norm, found.weight, target.foldings(), method)
     return Change(target.name, before, after, target.max_norm)

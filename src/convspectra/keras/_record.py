@@ -48,6 +48,12 @@ def numbers_of(weight: Any) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(value))
 
 
+def gain_of(norm: BatchNorm) -> np.ndarray:
+    """What a BatchNormalization multiplies each channel with, once it is trained."""
+    gain = 1 / np.sqrt(numbers_of(norm.moving_variance) + norm.epsilon)
+    return gain * numbers_of(norm.gamma) if norm.scale else gain
+
+
 def check_is_built(model: Any) -> None:
     """Refuse what is no model of Keras, or has no weights yet."""
     if not isinstance(model, keras.layers.Layer):

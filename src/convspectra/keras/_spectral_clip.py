@@ -45,6 +45,9 @@ class SpectralClip(Callback):
         the input sizes of `layers`.
     linear : bool
         Whether to bound Dense layers too.
+    fold_batch_norm : bool
+        Whether to bound each layer together with the BatchNormalization after it, with
+        the moving statistics of the moment. They move on: call `apply` at the end.
     log : callable, optional
         Called as log(tag, value, step) for each layer with its norm before and after a
         pass, and with the share of the time.
@@ -64,6 +67,7 @@ class SpectralClip(Callback):
     every: int
     method: str
     linear: bool
+    fold_batch_norm: bool
     log: Log | None
     steps: int
     passes: int
@@ -77,6 +81,7 @@ class SpectralClip(Callback):
         *,
         method: str = "clip",
         linear: bool = False,
+        fold_batch_norm: bool = False,
         log: Log | None = None,
     ) -> None:
         super().__init__()
@@ -88,6 +93,7 @@ class SpectralClip(Callback):
         self.max_norm, self.method = max_norm, method
         self.every = size("every", every, least=1)
         self.linear, self.log = linear, log
+        self.fold_batch_norm = fold_batch_norm
         self.steps, self.passes, self.last = 0, 0, None
         self.seconds, self._earlier = 0.0, 0.0
         self._since: float | None = None
@@ -117,7 +123,12 @@ class SpectralClip(Callback):
         start, model = time.perf_counter(), self.model
         assert model is not None  # `fit` sets it
         self.last = bring_inside(
-            model, self.max_norm, self.method, linear=self.linear, in_training=True
+            model,
+            self.max_norm,
+            self.method,
+            linear=self.linear,
+            fold_batch_norm=self.fold_batch_norm,
+            in_training=True,
         )
         self.passes += 1
         if self.log is not None:

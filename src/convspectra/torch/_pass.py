@@ -11,8 +11,8 @@ import torch
 from .._arrays.host import one_thread
 from .._arrays.threads import spread
 from .._bound.enforce import Enforced, enforce, norm_lipschitz
+from .._bound.folded import enforce_folded, folded_norm
 from .._training import Change, Pass
-from ._fold import enforce_folded, folded_norm, frozen_gains
 from ._norm_op import text_of
 from ._replicas import Replicas, write
 from ._targets import Target, Targets
@@ -102,7 +102,13 @@ def _bound_one(
             return found
     known.pop(target.name, None)
     if target.is_folded:  # the gains of a BatchNorm move as well
-        return enforce_folded(kernel, target, method, in_training=in_training)
+        return enforce_folded(
+            kernel,
+            target.foldings(),
+            target.max_norm,
+            method,
+            in_training=in_training,
+        )
     found = enforce(
         kernel, target.geometries, target.max_norm, method, in_training=in_training
     )
@@ -146,11 +152,11 @@ def _change(
     """What was done to a kernel; unknown norms are computed when they are asked for."""
     before, after = done.before, done.after
     if before is None or after is None:
-        target = frozen_gains(target) if target.is_folded else target
-        unknown = partial(folded_norm, kernel.clone(), target, method)
+        foldings = target.foldings()
+        unknown = partial(folded_norm, kernel.clone(), foldings, method)
         before = unknown if before is None else before
         if after is None and done.is_changed:
-            after = partial(folded_norm, done.weight, target, method)
+            after = partial(folded_norm, done.weight, foldings, method)
         after = before if after is None else after
     return Change(target.name, before, after, target.max_norm)
 

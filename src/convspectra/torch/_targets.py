@@ -9,10 +9,11 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from .._bound.folded import Folding
 from .._layer.geometry import Geometry, per_axis
 from .._training import Bounds, bounds_of
 from ._layers import Layers, uses_of, uses_on_any_size
-from ._modules import as_kernel, unwrapped, whole
+from ._modules import as_kernel, gain_of, unwrapped, whole
 from ._record import Use, Uses
 
 NO_BOUND = "no bound applies to it (for a Linear layer: `linear` is False)"
@@ -65,6 +66,16 @@ class Target:
     def is_folded(self) -> bool:
         """Whether a BatchNorm is part of what is bounded."""
         return any(view.batch_norm is not None for view in self.views)
+
+    def foldings(self) -> list[Folding]:
+        """The views by their BatchNorms, with the gains that these have now."""
+        by_norm: dict[nn.Module | None, list[Geometry]] = {}
+        for view in self.views:
+            by_norm.setdefault(view.batch_norm, []).append(view.geometry)
+        return [
+            Folding(None if norm is None else gain_of(norm).detach().double(), seen)
+            for norm, seen in by_norm.items()
+        ]
 
     @property
     def cost(self) -> float:
