@@ -4,13 +4,13 @@ from .._base import require as _require
 
 try:
     _require("keras", extra="keras")
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "tensorflow":
+except ModuleNotFoundError as _error:
+    if (_error.name or "").partition(".")[0] != "tensorflow":
         raise
     raise ModuleNotFoundError(
         "Keras's backend must be installed, and `tensorflow` is not. Run `pip install "
         "'convspectra[keras]'`, or set the variable KERAS_BACKEND to jax or torch.",
-        name=error.name,
+        name=_error.name,
     ) from None
 
 from .._training import Change as Change
