@@ -196,12 +196,15 @@ def of_torus(
 
 
 def of_values(torus: Stencil, machine: Machine) -> Cost:
-    """Of all singular values of a torus; where all matrices are the same, of one."""
+    """Of all singular values of a torus; where all matrices are the same, of one.
+
+    The memory is that of the values themselves, in single precision, which are kept.
+    """
     size = symbol_size(torus, real=True)
     matrices = size.frequencies * size.groups
     work = matrices * _work(SPECTRUM_WORK, size.side, size.longer_side)
     values = math.prod(torus.rows) * size.groups * size.side
-    return Cost(START_SECONDS + work / machine.speed, 8 * values + BASE_MEMORY)
+    return Cost(START_SECONDS + work / machine.speed, 4 * values)
 
 
 def _work(counted: tuple[float, float], side: int, other: int) -> float:

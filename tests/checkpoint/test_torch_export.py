@@ -6,6 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from archives import changed
 from optional import needed
 
 import convspectra as cs
@@ -189,17 +190,6 @@ def test_a_bounded_copy_is_loaded_by_torch(saved, tmp_path):
     for name in old:
         factor = 2 if name in arrays else 1
         assert torch.equal(new[name], factor * old[name])
-
-
-def changed(path, target, change):
-    """A copy in which some members are others: bytes by the end of their names."""
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w") as new:
-        for info in old.infolist():
-            data = old.read(info)
-            for end, make in change.items():
-                data = make(data) if info.filename.endswith(end) else data
-            new.writestr(info.filename, data)
-    return target
 
 
 def in_json(data, edit):

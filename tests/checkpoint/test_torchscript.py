@@ -6,6 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from archives import changed
 from optional import needed
 
 import convspectra as cs
@@ -114,20 +115,6 @@ def test_nothing_is_written(saved, tmp_path):
         network.write(tmp_path / "new.pt", {kernel.name: kernel.load()})
     with pytest.raises(ValueError, match="no copy is made of a compiled model"):
         network.write(tmp_path / "new.pt", {})
-
-
-def changed(path, target, change, compression=zipfile.ZIP_STORED):
-    """A copy in which some members are others: bytes by the end of their names."""
-    with (
-        zipfile.ZipFile(path) as old,
-        zipfile.ZipFile(target, "w", compression) as new,
-    ):
-        for info in old.infolist():
-            data = old.read(info)
-            for end, make in change.items():
-                data = make(data) if info.filename.endswith(end) else data
-            new.writestr(info.filename, data)
-    return target
 
 
 CODES = {

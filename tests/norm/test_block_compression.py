@@ -199,3 +199,27 @@ def test_layers_of_real_networks_get_it():
         route = norm_route(stencil, real=True, on_host=True, rtol=1e-3)
         assert (route.method, route.closing) == ("compression", wanted)
         assert norm_route(stencil, real=False, on_host=True).closing is None
+
+
+def test_without_a_budget_it_is_kept_for_gaps_that_matter(rng):
+    weight, geometry = rng.standard_normal((4, 4, 3, 3)), Geometry(24, boundary="zeros")
+    stencil = stencil_of(
+        np.broadcast_to(np.float32(0), (256, 256, 3, 3)), Geometry(14, boundary="zeros")
+    )
+    allowed = [
+        norm_route(stencil, real=True, on_host=True, budget=budget).allowed_gap
+        for budget in (None, 1e4)
+    ]
+    assert allowed == [1e-3, 0]
+    methods = []
+    for gap in (0.0, 0.1):
+        found = norm_along(
+            weight,
+            geometry,
+            method="compression",
+            closing="block compression",
+            allowed_gap=gap,
+        )
+        methods.append(found.method)
+    assert 1e-4 < norm_along(weight, geometry, method="compression").gap < 0.1
+    assert methods == ["block compression", "compression"]

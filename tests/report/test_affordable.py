@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from onnx_models import conv_model
 from oracles import norm_by_matrix
+from routes import machine
 
-from convspectra import Geometry
+from convspectra import Geometry, operator_norm
 from convspectra._checkpoint.select import Options, select
 from convspectra._cli.main import main
 from convspectra._price import Machine
@@ -98,3 +99,15 @@ def test_values_of_a_1x1_layer_cost_one_decomposition(tmp_path, rng):
     np.savez(tmp_path / "k.npz", one=rng.standard_normal((256, 256, 1, 1)))
     layers = select(tmp_path / "k.npz", Options(geometry={"grid": 100})).layers
     assert excesses(layers, None) == {}
+
+
+def test_norms_are_those_of_the_library_on_any_machine(capsys, tmp_path, rng):
+    weight = rng.standard_normal((2, 2, 3, 3))
+    path = tmp_path / "net.onnx"
+    path.write_bytes(conv_model(weight, (16, 16), pads=[1] * 4).SerializeToString())
+    wanted = operator_norm(weight, Geometry(16, padding=1, boundary="zeros"))
+    with machine(1.0, cores=1):  # one operation per second
+        assert main(["report", str(path), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["layers"]
+    assert (row["norm_lower"], row["norm_upper"]) == (wanted.lower, wanted.upper)
+    assert row["norm_method"] == wanted.method

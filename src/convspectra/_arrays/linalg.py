@@ -63,6 +63,11 @@ def are_definite(matrices: Array) -> np.ndarray:
     return np.array([_have_factors(xp, matrix) for matrix in each], dtype=bool)
 
 
+def is_definite(matrix: np.ndarray) -> bool:
+    """As `are_definite`, of one matrix of NumPy's: with less around it."""
+    return _have_factors(np, matrix)
+
+
 def _have_factors(xp: Any, matrices: Array) -> bool:
     try:
         factors = xp.linalg.cholesky(matrices)

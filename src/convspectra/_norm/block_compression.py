@@ -83,7 +83,7 @@ def block_compression(
     if found is None or found.cut is None:
         return upper
     lost = found.cut.lost + factor_loss(found.cut.matrix)
-    return min((found.t + lost) * channels.stretched * UP, upper)
+    return min((found.t + lost) * channels.distortion * UP, upper)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

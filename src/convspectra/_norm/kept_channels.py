@@ -38,8 +38,8 @@ class KeptChannels:
 
     Attributes
     ----------
-    stretched : float
-        A factor of the bound: how far the basis is from an orthonormal one.
+    distortion : float
+        A factor of the bound, for a basis that is not quite orthonormal.
     """
 
     def __init__(self, block: Block, left: Basis, right: Basis) -> None:
@@ -48,7 +48,7 @@ class KeptChannels:
         self.block = block if self.is_adjoint else _in_basis(block, left.vectors)
         self.q, self.count = other.kept, left.count + right.count
         self.rounding = SymbolRounding.of(block.taps, self.basis.vectors, self.q)
-        self.stretched = 1 + 2 * off_orthonormal(self.basis.vectors)
+        self.distortion = 1 + 2 * off_orthonormal(self.basis.vectors)
         self._known: list[_Known | None] = [None] * len(block.frequencies)
 
     def at(self, t: float) -> Left | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._arrays.array import Array, asarray_like
+from .._arrays.linalg import is_definite
 from .._maps.symbol import Taps
 from .peak import NO_PROGRESS, Peak
 from .rounding import UNIT_DOUBLE, Allowance, effective_rtol, of_symbol
@@ -65,7 +66,7 @@ def norm_of_matrix(matrix: np.ndarray, allowance: Allowance, rtol: float) -> Mat
         if threshold:
             rest = -gram
             rest.reshape(-1)[:: len(gram) + 1] += threshold * threshold
-            if not _is_definite(rest):
+            if not is_definite(rest):
                 return None
         x, other = x / length, other / (length * gain or 1.0)
         left, right = (x, other) if wide else (other, x)
@@ -79,15 +80,6 @@ def norm_of_matrix(matrix: np.ndarray, allowance: Allowance, rtol: float) -> Mat
     if found is None:
         raise ArithmeticError(NO_PROGRESS)
     return found
-
-
-def _is_definite(matrix: np.ndarray) -> bool:
-    """Whether a matrix has a Cholesky factor: its last pivot depends on all others."""
-    try:
-        factor = np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        return False
-    return bool(factor[-1, -1] > 0)
 
 
 def top_eigenvector(gram: np.ndarray) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._checkpoint.select import StoredLayer
 from .._layer.stencil import stencil_of
-from .._price import NOMINAL, Machine, of_values, symbol_size, this_machine
+from .._price import NOMINAL, Machine, of_values, this_machine
 
 # What all the values of a file may take together, unless the user states a budget.
 SECONDS, BYTES = 60.0, 2**30
@@ -102,7 +102,5 @@ def _cost(layer: StoredLayer, machine: Machine) -> _Cost:
     read = math.prod(map(max, padded, stencil.columns))
     written = math.prod(stencil.rows)
     numbers = stencil.in_channels * read + stencil.out_channels * written
-    values = math.prod(torus.rows) * symbol_size(torus, real=True).side
-    seconds = of_values(torus, machine).seconds
-    size, count = 4.0 * stencil.groups * values, stencil.groups * numbers
-    return _Cost(seconds, size, count, stencil.is_torus)
+    cost, count = of_values(torus, machine), stencil.groups * numbers
+    return _Cost(cost.seconds, cost.memory, count, stencil.is_torus)
