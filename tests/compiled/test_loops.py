@@ -8,15 +8,15 @@ import pytest
 
 from convspectra._compiled import cholesky_batched, cholesky_panels, dqds, jit, simd
 from convspectra._compiled.cholesky_batched import (
-    definite_products,
     definite_triangles,
+    gram_triangles,
 )
 from convspectra._compiled.cholesky_panels import (
     definite_panels,
     gram_panels,
     layout,
 )
-from convspectra._compiled.lanczos_batched import top_products, top_triangles
+from convspectra._compiled.lanczos_batched import top_triangles
 from convspectra._compiled.lanczos_panels import lanczos_panels
 from convspectra._compiled.soft_threshold import soft_threshold
 from convspectra._compiled.svdvals import values_of_large, values_of_many
@@ -324,7 +324,9 @@ def test_factors_of_products_with_other_registers(with_other_registers, rng):
         top = np.linalg.norm((re + 1j * im).transpose(2, 0, 1), 2, axis=(1, 2)) ** 2
         above, found = np.arange(21) % 3 > 0, np.full(21, np.nan)
         squares = top * np.where(above, 1 + 1e-11, 1 - 1e-11)
-        elsewhere.definite_products(re, im, squares, found)
+        triangles = np.full((2, side * (side + 1) // 2, 21), np.nan)
+        elsewhere.gram_triangles(re, im, *triangles)
+        elsewhere.definite_triangles(*triangles, side, squares, found)
         np.testing.assert_array_equal(found, above)
 
 
@@ -366,25 +368,16 @@ def test_triangles_and_what_is_read_off_them(side, dtype, rng):
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("columns", [1, 6, 33])
 @pytest.mark.parametrize("side", [1, 2, 3, 5, 6, 17, 32])
-def test_factors_of_products(side, columns, dtype, rng):
-    count, eps = 37, np.finfo(dtype).eps
+def test_triangles_of_products(side, columns, dtype, rng):
+    count = 37
     re, im = rng.standard_normal((2, side, columns, count)).astype(dtype)
     matrices = (re + 1j * im).astype(np.complex128).transpose(2, 0, 1)
-    top = np.linalg.norm(matrices, 2, axis=(1, 2)) ** 2
-    above = np.arange(count) % 3 > 0
-    near = 100 * eps * (side + columns) * side
-    squares = (top * np.where(above, 1 + near, 1 - near)).astype(dtype)
-    found = np.full(count, np.nan, dtype)
-    definite_products(re, im, squares, found)
-    np.testing.assert_array_equal(found, above)
-    squares[1::3] = np.resize([np.nan, 0, -1], len(squares[1::3]))
-    definite_products(re, im, squares, found)
-    np.testing.assert_array_equal(found, np.arange(count) % 3 > 1)
-    start = np.zeros((2, side), dtype)
-    start[0] = 1 / np.sqrt(side)
-    top_products(re, im, start, side, found)
-    np.testing.assert_allclose(found, top, rtol=1e-2)
-    assert (found <= top * (1 + near)).all()
+    grams = matrices @ matrices.conj().swapaxes(1, 2)
+    found = np.full((2, side * (side + 1) // 2, count), np.nan, dtype)
+    gram_triangles(re, im, *found)
+    want = grams[:, *np.tril_indices(side)].T
+    error = 10 * columns * np.finfo(dtype).eps
+    np.testing.assert_allclose(found[0] + 1j * found[1], want, atol=error)
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 24])

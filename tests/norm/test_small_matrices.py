@@ -48,13 +48,13 @@ def mislead(monkeypatch):
     """Let a function change the squares of norms (count,) that Lanczos estimates."""
 
     def with_estimates(changed):
-        found_by = lanczos_batched.top_products
+        found_by = lanczos_batched.top_triangles
 
         def routine(re, im, start, steps, squares):
             found_by(re, im, start, steps, squares)
             squares[:] = changed(squares)
 
-        monkeypatch.setattr(lanczos_batched, "top_products", routine)
+        monkeypatch.setattr(lanczos_batched, "top_triangles", routine)
 
     return with_estimates
 

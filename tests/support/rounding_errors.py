@@ -291,11 +291,12 @@ def accepted(below, ladder, allowed) -> float:
 def decisions_on_small_matrices(taps, points, grid_sizes) -> Iterator[Seen]:
     """Decisions with Gram matrices that are made on the way, in both precisions."""
     small = SmallMatrices(taps, phase_factors(taps.shifts, points, grid_sizes))
+    needed, every = small._needed(small.phases), np.arange(len(points))
     for batched, unit in ((small.double, UNIT_DOUBLE), (small.single, UNIT_SINGLE)):
         name = "double" if unit == UNIT_DOUBLE else "single"
         side, columns = sorted((taps.channel_shape[1], taps.columns))
         allowed = rounding.certificate(side, columns, unit)
-        re, im = batched.at(small.phases, batched.workspace(len(points)))
+        re, im = batched.at(needed, batched.workspace(len(points)))
         groups = taps.channel_shape[0]
         h = (re + 1j * im).transpose(2, 0, 1)[: len(points) * groups]
         norms = np.array([exact_norm(each) for each in h])
@@ -307,7 +308,7 @@ def decisions_on_small_matrices(taps, points, grid_sizes) -> Iterator[Seen]:
         for k, part in enumerate(ladder):
             squares = (norms * max(1 - part * allowed, 0)) ** 2
             squares = squares.astype(batched.dtype).astype(float)
-            found[k] = small._have_factors(batched, small.phases, squares)
+            found[k] = small._have_factors(batched, every, squares)
         seen = accepted(found.any(axis=1), ladder, allowed)
         yield Seen(f"threshold, {name}", seen, allowed)
 

@@ -53,26 +53,29 @@ def definite_triangles(re, im, side, squares, found):
 
 
 @jit
-def definite_products(re, im, squares, found):
-    """Set found to 1 where square - H H^H has a Cholesky factor, else to 0.
+def gram_triangles(re, im, gram_re, gram_im):
+    """Set the triangles gram_re, gram_im to those of H H^H.
 
     Parameters
     ----------
     re, im : array, shape (side, columns, count)
         Of the matrices H.
-    squares, found : array, shape (count,)
+    gram_re, gram_im : array, shape (side * (side + 1) / 2, count)
     """
     side, columns, number = re.shape
-    W = lanes(re)
+    W, entries = lanes(re), side * (side + 1) // 2
     flat_re, flat_im = re.reshape(re.size), im.reshape(im.size)
-    h = aligned(2 * side * columns * W, squares)
-    a = aligned(side * (side + 1) * W, squares)
+    to_re, to_im = gram_re.reshape(gram_re.size), gram_im.reshape(gram_im.size)
+    h = aligned(2 * side * columns * W, flat_re)
+    a = aligned(2 * entries * W, flat_re)
     for first in range(0, number, W):
         count = min(W, number - first)
         take(flat_re, flat_im, side * columns, number, first, count, h)
         products(h, side, columns, a)
-        good = factorize(a, side, load_first(squares, first, count))
-        store_first(found, first, good, count)
+        for t in range(entries):
+            x, p = get(a, 2 * t * W), t * number + first
+            store_first(to_re, p, x[0], count)
+            store_first(to_im, p, x[1], count)
 
 
 @subroutine

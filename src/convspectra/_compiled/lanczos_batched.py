@@ -1,6 +1,6 @@
 """Lanczos for many small Hermitian matrices, one per lane: see `cholesky_batched`."""
 
-from .cholesky_batched import products, take
+from .cholesky_batched import take
 from .jit import jit, subroutine
 from .simd import lanes, load, splat, sqrt, store, store_first, where_less
 from .split_complex import get, inner, plus, put, scale
@@ -42,21 +42,6 @@ def top_triangles(re, im, start, steps, found):
     for first in range(0, number, W):
         count = min(W, number - first)
         take(flat_re, flat_im, entries, number, first, count, a)
-        store_first(found, first, lanczos(a, start, steps), count)
-
-
-@jit
-def top_products(re, im, start, steps, found):
-    """As `top_triangles`, for H H^H; H is (side, columns, count)."""
-    side, columns, number = re.shape
-    W = lanes(re)
-    flat_re, flat_im = re.reshape(re.size), im.reshape(im.size)
-    h = aligned(2 * side * columns * W, found)
-    a = aligned(side * (side + 1) * W, found)
-    for first in range(0, number, W):
-        count = min(W, number - first)
-        take(flat_re, flat_im, side * columns, number, first, count, h)
-        products(h, side, columns, a)
         store_first(found, first, lanczos(a, start, steps), count)
 
 

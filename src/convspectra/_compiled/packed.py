@@ -5,6 +5,7 @@ holds one matrix after the other, `Batched` one matrix per lane of a vector; REA
 has both formats. The methods that both have do the same.
 """
 
+import functools
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -159,12 +160,16 @@ class Batched:
         # No check is needed: the norm of |L| |L|^H is at most its trace, which is that
         # of threshold - G, and no entry on the diagonal of G is negative.
         self.factor_bound = float(side)
+
+    @functools.cached_property
+    def in_panels(self) -> np.ndarray:
+        """Where the entries are in `Panels`."""
         starts = [
             start + np.arange(width) * stride - first
-            for first, width, start, stride in Panels(side).layout
+            for first, width, start, stride in Panels(self.side).layout
         ]
-        row, column = np.tril_indices(side)
-        self.in_panels = np.concatenate(starts)[column] + row
+        row, column = np.tril_indices(self.side)
+        return np.concatenate(starts)[column] + row
 
     def from_panels(self, x: np.ndarray) -> np.ndarray:
         return x[:, self.in_panels]

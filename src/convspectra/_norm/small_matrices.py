@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._compiled.packed import lanczos_steps, start_vector
+from .._arrays.array import adjoint
+from .._arrays.linalg import are_definite
+from .._arrays.threads import spread
+from .._compiled.packed import Batched
 from .._maps.split_complex import BatchedSymbols
-from .._maps.symbol import Frequencies, Taps, grid_phases, matrix_at
+from .._maps.symbol import Frequencies, Taps, grid_phases, symbol
 from .._maps.symbol_values import set_values, spread_symbols
 from .gram_certificate import top_singular_vectors
 from .peak import NO_AGREEMENT, Peak
@@ -17,6 +20,8 @@ from .rounding import DOWN_SINGLE, UNIT_DOUBLE, UNIT_SINGLE, Allowance, of_symbo
 # Products of decompositions (sides cubed) from which on single precision comes first:
 # for fewer, the second call takes longer than double precision does.
 SINGLE_PRODUCTS = 2**17
+# So few matrices are factorized by NumPy in less time than it takes to arrange a batch.
+FEW = 4
 
 
 def norm_of_small_matrices(taps: Taps, kept: Frequencies) -> Peak:
@@ -27,11 +32,11 @@ def norm_of_small_matrices(taps: Taps, kept: Frequencies) -> Peak:
     """
     small = SmallMatrices(taps, grid_phases(taps.pattern, kept))
     allowance = of_symbol(taps, UNIT_DOUBLE)
-    which, norms = np.arange(len(kept)), small.estimates()
+    which, norms = np.arange(len(kept)), small.estimates(keep=True)
     for _ in range(2):
         number, group = np.unravel_index(np.argmax(norms), norms.shape)
-        point = kept.points[which[number]]
-        matrix = matrix_at(taps, point, int(group), kept.grid_sizes)
+        place = which[number]
+        matrix = small.matrices(which[number : number + 1])[0, group]
         left, right, norm = top_singular_vectors(matrix, exact=True)
         threshold = allowance.threshold(norm, rtol=0.0)
         below = small.are_below(which, np.full(len(which), threshold**2))
@@ -39,7 +44,7 @@ def norm_of_small_matrices(taps: Taps, kept: Frequencies) -> Peak:
             return Peak(
                 lower=allowance.lower(norm),
                 upper=allowance.upper(threshold),
-                cycles=point / kept.grid_sizes,
+                cycles=kept.points[place] / kept.grid_sizes,
                 group=int(group),
                 left=left,
                 right=right,
@@ -56,12 +61,11 @@ class SmallMatrices:
     """
 
     def __init__(self, taps: Taps, phases: np.ndarray) -> None:
-        self.taps, self.groups = taps, taps.channel_shape[0]
-        self.side = min(taps.channel_shape[1], taps.columns)
+        self.taps, self.phases, self.groups = taps, phases, taps.channel_shape[0]
+        self.storage = Batched(min(taps.channel_shape[1], taps.columns))
         weight = taps.weight.astype(np.complex64)
         self.single = BatchedSymbols(replace(taps, weight=weight))
-        is_whole = len(self.single.taps_needed) == phases.shape[1]
-        self.phases = phases if is_whole else phases[:, self.single.taps_needed]
+        self.kept: list[tuple[slice, np.ndarray, np.ndarray]] = []
 
     @functools.cached_property
     def double(self) -> BatchedSymbols:
@@ -72,18 +76,23 @@ class SmallMatrices:
         """What single precision may lose."""
         return of_symbol(self.taps, UNIT_SINGLE)
 
-    def estimates(self) -> np.ndarray:
-        """The norms (frequencies, groups), about, by a few steps of Lanczos."""
-        from .._compiled.lanczos_batched import top_products
+    def matrices(self, which: np.ndarray) -> np.ndarray:
+        """Some of the matrices in double precision: (count, groups, rows, columns)."""
+        return symbol(self.taps, self.phases[which])
 
-        x, steps = start_vector(self.side), lanczos_steps(self.side)
-        start = np.array([x.real, x.imag], self.single.dtype)
+    def estimates(self, *, keep: bool = False) -> np.ndarray:
+        """The norms (frequencies, groups), about, by a few steps of Lanczos.
+
+        With `keep`, the products of all matrices stay in memory for `are_below`.
+        """
         squares = np.empty(len(self.phases) * self.groups, self.single.dtype)
 
         def estimate(part: slice, re: np.ndarray, im: np.ndarray) -> None:
-            top_products(re, im, start, steps, squares[part])
+            squares[part] = self.storage.largest_eigenvalues(re, im)
+            if keep:
+                self.kept.append((part, re, im))
 
-        self._each(estimate, self.single, self.phases)
+        self._each_product(estimate, self.single, self.phases)
         return np.sqrt(squares).reshape(-1, self.groups)
 
     def norms(self, which: np.ndarray | None = None) -> np.ndarray:
@@ -111,41 +120,57 @@ class SmallMatrices:
         If there are many, in single precision with a smaller t, for what that may lose;
         then in double precision where this leaves a doubt.
         """
-        phases = self.phases[which]
-        if not self._are_many(len(phases)):
-            return self._have_factors(self.double, phases, squares)
+        if not self._are_many(len(which)):
+            return self._have_factors(self.double, which, squares)
         least = np.sqrt(squares) - self.allowance.absolute
         least = least / (1 + self.allowance.certified)
         least = np.maximum(least, 0.0) * DOWN_SINGLE
-        below = self._have_factors(self.single, phases, least * least)
-        rest = ~below
-        below[rest] = self._have_factors(self.double, phases[rest], squares[rest])
+        below = self._have_factors(self.single, which, least * least)
+        rest = np.flatnonzero(~below)
+        if len(rest) > FEW:
+            below[rest] = self._have_factors(self.double, which[rest], squares[rest])
+        elif len(rest):
+            below[rest] = self._are_few_below(which[rest], squares[rest])
         return below
 
     def _are_many(self, count: int) -> bool:
-        return count * self.groups * self.side**3 > SINGLE_PRODUCTS
+        return count * self.groups * self.storage.side**3 > SINGLE_PRODUCTS
 
     def _norms(self, symbols: BatchedSymbols, phases: np.ndarray) -> np.ndarray:
-        values = np.empty((len(phases), self.groups, self.side), symbols.dtype)
-        set_values(symbols, phases, values)
+        values = np.empty((len(phases), self.groups, self.storage.side), symbols.dtype)
+        set_values(symbols, self._needed(phases), values)
         return values[..., 0]
 
+    def _are_few_below(self, which: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """As `are_below`, by NumPy."""
+        h = self.matrices(which)
+        h = h if h.shape[2] <= h.shape[3] else h.swapaxes(2, 3)
+        rest = squares[:, None, None, None] * np.eye(h.shape[2]) - h @ adjoint(h)
+        each = are_definite(rest.reshape(-1, *rest.shape[2:]))
+        return np.asarray(each.reshape(-1, self.groups).all(axis=1))
+
     def _have_factors(
-        self, symbols: BatchedSymbols, phases: np.ndarray, squares: np.ndarray
+        self, symbols: BatchedSymbols, which: np.ndarray, squares: np.ndarray
     ) -> np.ndarray:
         """Where square - H H^H has a factor in all groups, in this precision."""
-        from .._compiled.cholesky_batched import definite_products
-
-        squares = np.repeat(squares, self.groups).astype(symbols.dtype)
-        ones = np.empty_like(squares)  # 1 where there is a factor, else 0
+        squares = np.repeat(squares, self.groups)
+        found = np.empty(len(squares), dtype=bool)
 
         def factorize(part: slice, re: np.ndarray, im: np.ndarray) -> None:
-            definite_products(re, im, squares[part], ones[part])
+            found[part] = self.storage.has_trusted_factor(re, im, squares[part])
 
-        self._each(factorize, symbols, phases)
-        return np.asarray((ones > 0).reshape(-1, self.groups).all(axis=1))
+        if self.kept and symbols is self.single and len(which) == len(self.phases):
 
-    def _each(
+            def portion(start: int, stop: int) -> None:
+                for part, re, im in self.kept[start:stop]:
+                    factorize(part, re, im)
+
+            spread(portion, len(self.kept))
+        else:
+            self._each_product(factorize, symbols, self.phases[which])
+        return np.asarray(found.reshape(-1, self.groups).all(axis=1))
+
+    def _each_product(
         self,
         work: Callable[[slice, np.ndarray, np.ndarray], None],
         symbols: BatchedSymbols,
@@ -153,12 +178,21 @@ class SmallMatrices:
     ) -> None:
         """Call work(slice of the matrices, real parts, imaginary parts), in threads.
 
-        They are (side, columns, count), with at least as many columns as rows.
+        They are the lower triangles of H H^H, or of the transpose of H^H H where that
+        is smaller.
         """
+        from .._compiled.cholesky_batched import gram_triangles
 
-        def wide(part: slice, re: np.ndarray, im: np.ndarray) -> None:
+        def multiply(part: slice, re: np.ndarray, im: np.ndarray) -> None:
             if re.shape[0] > re.shape[1]:
                 re, im = (np.ascontiguousarray(x.swapaxes(0, 1)) for x in (re, im))
-            work(slice(part.start * self.groups, part.stop * self.groups), re, im)
+            grams = np.empty((2, self.storage.entries, re.shape[2]), re.dtype)
+            gram_triangles(re, im, *grams)
+            work(slice(part.start * self.groups, part.stop * self.groups), *grams)
 
-        spread_symbols(wide, symbols, phases)
+        spread_symbols(multiply, symbols, self._needed(phases))
+
+    def _needed(self, phases: np.ndarray) -> np.ndarray:
+        """The phase factors that the symbols take."""
+        needed = self.single.taps_needed
+        return phases if len(needed) == phases.shape[1] else phases[:, needed]
