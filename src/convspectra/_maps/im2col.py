@@ -18,7 +18,7 @@ from .._layer.stencil import Stencil
 from .symbol import pattern_of
 
 BLOCK_BYTES = 2**21  # gathered at once: larger blocks are no faster, and threads share
-WORTHWHILE = 2**21  # products that are worth a thread
+WORTHWHILE = 2**22  # products that are worth a thread
 
 
 class Im2col:

@@ -39,6 +39,9 @@ GROUPS, POWER_STEPS = 4, 8
 NOISE = 1e-2
 # Steps of Lanczos that gain nothing before it stops.
 PATIENCE = 3
+# The part of the tolerance by which a lower bound may be below the upper one: a
+# step of Lanczos takes as long as much of the upper bound does.
+ENOUGH = 0.98
 # Relative differences of gains that single precision still tells apart.
 SINGLE_RTOL = 1e-6
 
@@ -222,7 +225,7 @@ def attained_near_peak(
 ) -> Attained:
     """A certified lower bound, within `rtol` of an upper bound if it can be."""
     near = max(rtol, 1e-6)
-    goal = upper * (1 - near / 2)
+    goal = upper / (1 + ENOUGH * near)
     pair, _ = pair_near_peak(weight, stencil, taps, peak, rtol=near / 10, goal=goal)
     numbers = math.prod(pair.x.shape) + math.prod(pair.y.shape)
     return Attained(of_layer(weight, stencil, numbers).lower(pair.gain), pair)
