@@ -12,7 +12,7 @@ from convspectra import Geometry, operator_norm, top_vectors
 from convspectra._arrays.array import normalized
 from convspectra._layer.stencil import stencil_of
 from convspectra._maps.symbol import phase_factors, symbol, taps_of
-from convspectra._norm import compression, cut, symbol_norms
+from convspectra._norm import compression, cut, cut_at_once, symbol_norms
 from convspectra._norm.compression import Extent, extent_of
 from convspectra._norm.cut import cut_to_box
 from convspectra._norm.search import dilation_reduced
@@ -31,6 +31,20 @@ def compressed(weight, geometry, rtol=1e-4, *, is_screened=True):
     return by_compression(double, stencil, rtol, route, attain=False).upper * scale
 
 
+def compressed_at_once(weight, geometry, rtol=1e-4):
+    """The same with a cut on all axes at once, and what it contributes."""
+    double, scale = normalized(weight)
+    stencil, real = stencil_of(weight, geometry), not np.iscomplexobj(weight)
+    taps = taps_of(double, stencil)
+    extent = extent_of(stencil, taps)
+    if extent is None:
+        return 0.0
+    reduced, _ = dilation_reduced(taps)
+    norms = compression.norms_for(reduced, extent, real=real, is_screened=True)
+    options = {"real": real, "rtol": rtol, "at_once": True}
+    return compression.compression(norms, extent, **options).upper * scale
+
+
 def drawn(seeds):
     """Random layers with every option, but for the boundary."""
     for seed in seeds:
@@ -39,12 +53,12 @@ def drawn(seeds):
         yield f"seed {seed}: {weight.shape} {geometry}", weight, geometry
 
 
-def violations(seeds):
+def violations(seeds, bound=compressed):
     """The layers whose norm exceeds the bound, of those that are drawn."""
     return [
         said
         for said, weight, geometry in drawn(seeds)
-        if norm_by_matrix(weight, geometry) * (1 - ROOM) > compressed(weight, geometry)
+        if norm_by_matrix(weight, geometry) * (1 - ROOM) > bound(weight, geometry)
     ]
 
 
@@ -54,6 +68,16 @@ def test_no_random_layer_exceeds_its_bound(is_screened):
         norm = norm_by_matrix(weight, geometry)
         upper = compressed(weight, geometry, is_screened=is_screened)
         assert norm * (1 - ROOM) <= upper, said
+
+
+def test_no_random_layer_exceeds_the_bound_of_all_axes_at_once():
+    for said, weight, geometry in drawn(range(120)):
+        norm, found = (
+            norm_by_matrix(weight, geometry),
+            compressed_at_once(weight, geometry),
+        )
+        assert norm * (1 - ROOM) <= found, said
+        assert found <= compressed(weight, geometry) * (1 + 1e-4), said
 
 
 def test_a_torus_too_small_by_one_is_noticed(monkeypatch):
@@ -75,6 +99,16 @@ def test_a_box_too_small_by_one_is_noticed(monkeypatch):
 
     monkeypatch.setattr(compression, "cut_to_box", too_small)
     assert violations(range(100))
+
+
+def test_a_box_too_small_by_one_at_once_is_noticed(monkeypatch):
+    right = cut_at_once.cut_at_once
+
+    def too_small(a, sites, *, even):
+        return right(a, tuple(max(n - 1, 1) for n in sites), even=even)
+
+    monkeypatch.setattr(compression, "cut_at_once", too_small)
+    assert violations(range(100), compressed_at_once)
 
 
 def test_norms_a_thousandth_too_small_are_noticed(monkeypatch):
@@ -156,22 +190,27 @@ def test_the_sites_that_count(options, sites):
         assert found == Extent(*sites)
 
 
+@pytest.mark.parametrize("cut_by", [cut_to_box, cut_at_once.cut_at_once])
 @pytest.mark.parametrize("even", [True, False])
-@pytest.mark.parametrize("sites", [(3,), (6,), (2, 5), (4, 1), (3, 2, 3)])
-def test_a_multiplication_cut_to_a_box(sites, even, rng):
+@pytest.mark.parametrize("sites", [(1,), (3,), (6,), (2, 5), (4, 1), (3, 2, 3)])
+def test_a_multiplication_cut_to_a_box(sites, even, cut_by, rng):
     points = tuple(n + 2 for n in sites)
     a = rng.random(points)
     if even:
         a = a + a[np.ix_(*(-np.arange(n) for n in points))]
-    found = cut_to_box(a, sites, even=even)
+    found = cut_by(a, sites, even=even)
     # The same as one matrix, with a row for each site of the box.
     index = np.indices(sites).reshape(len(sites), -1)
     apart = (index[:, :, None] - index[:, None, :]) % np.array(points)[:, None, None]
     top = np.linalg.eigvalsh(np.fft.ifftn(a)[tuple(apart)])[-1]
     assert top * (1 - 1e-14) <= found.upper <= a.max()
     assert found.weights.sum() == pytest.approx(1)
-    if len(sites) == 1:
+    if len(sites) == 1 and cut_by is cut_to_box:
         assert found.upper == pytest.approx(top, rel=1e-12)
+    if cut_by is not cut_to_box:
+        assert found.upper <= top * (1 + 2e-6)
+        # The weights are those of the top eigenvector: they give the eigenvalue.
+        assert np.sum(found.weights * a) == pytest.approx(top, rel=1e-6)
 
 
 def test_where_lapack_is_wrong_a_line_counts_with_its_largest_number(monkeypatch, rng):
@@ -184,6 +223,21 @@ def test_where_lapack_is_wrong_a_line_counts_with_its_largest_number(monkeypatch
 
     monkeypatch.setattr(cut, "eigh", too_small)
     assert right < a.max() == cut_to_box(a, (5,), even=False).upper
+
+
+def test_where_lanczos_is_wrong_the_largest_number_is_the_bound(monkeypatch, rng):
+    a = rng.random((6, 7))
+    right = cut_at_once.cut_at_once(a, (4, 5), even=False).upper
+    monkeypatch.setattr(cut_at_once, "_top_vector", lambda block: np.eye(len(block))[0])
+    assert right < a.max() == cut_at_once.cut_at_once(a, (4, 5), even=False).upper
+
+
+def test_a_cut_at_once_is_closer_than_axis_by_axis(rng):
+    weight = rng.standard_normal((4, 4, 3, 3))
+    geometry = Geometry((24, 22), boundary="zeros")
+    found = norm_along(weight, geometry, method="compression", rtol=1e-4)
+    assert found.upper == pytest.approx(compressed_at_once(weight, geometry), rel=1e-6)
+    assert found.upper < compressed(weight, geometry) * (1 - 1e-4)
 
 
 @pytest.mark.parametrize("is_screened", [True, False])

@@ -14,7 +14,9 @@ where the top eigenvector lies. The proof stands in docs/mathematics.md.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from .._maps.symbol import (
     matrix_at,
 )
 from .cut import Cut, cut_to_box, heaviest
+from .cut_at_once import MOST_SITES, cut_at_once
 from .gram_certificate import top_singular_vectors
 from .peak import Peak
 from .rounding import UP
@@ -131,66 +134,83 @@ class Compression:
         )
 
 
-def compression(
-    taps: Taps, extent: Extent, *, real: bool, rtol: float, is_screened: bool
-) -> Compression:
-    """Bound the norm of a layer with these extent.
+def norms_for(
+    taps: Taps, extent: Extent, *, real: bool, is_screened: bool
+) -> SymbolNorms:
+    """The norms of which `compression` bounds the norm of a layer with this extent.
 
-    Parameters
-    ----------
-    taps : Taps
-        Whose shifts have no common step.
-    rtol : float
-        A relative difference that is not worth the work.
+    The shifts of the taps must have no common step.
     """
     kept = frequencies_of(taps.pattern, extent.points, real=real)
-    norms = SymbolNorms(taps, kept, is_screened=is_screened)
-    found = Compression(0.0, 0, kept, np.zeros(len(kept)))
-    for group in np.argsort(-norms.estimates.max(axis=0), kind="stable").tolist():
-        if norms.uppers[:, group].max() > found.upper:
-            bound = _bound_group(norms, group, kept, extent, real=real, rtol=rtol)
-            found = max(found, bound, key=lambda bound: bound.upper)
-    return found
+    return SymbolNorms(taps, kept, is_screened=is_screened)
 
 
-def _bound_group(
+def compression(
     norms: SymbolNorms,
-    group: int,
-    kept: Frequencies,
     extent: Extent,
     *,
     real: bool,
     rtol: float,
+    at_once: bool = False,
+) -> Compression:
+    """Bound the norm of a layer with this extent.
+
+    Parameters
+    ----------
+    norms : SymbolNorms
+        As `norms_for` gives them; some of them are brought closer.
+    rtol : float
+        A relative difference that is not worth the work.
+    at_once : bool
+        Cut on all axes at once. See `can_cut_at_once`.
+    """
+    kept, cut = norms.frequencies, cut_at_once if at_once else cut_to_box
+    cut = partial(_cut, partial(cut, even=real), extent)
+    found = Compression(0.0, 0, kept, np.zeros(len(kept)))
+    for group in np.argsort(-norms.estimates.max(axis=0), kind="stable").tolist():
+        if norms.uppers[:, group].max() > found.upper:
+            bound = _bound_group(norms, group, cut, rtol)
+            found = max(found, bound, key=lambda bound: bound.upper)
+    return found
+
+
+def can_cut_at_once(extent: Extent) -> bool:
+    """Whether a cut on all axes at once is small, and closer than axis by axis."""
+    sites = max(math.prod(extent.inputs), math.prod(extent.outputs))
+    axes = sum(n > 1 for n in extent.points)
+    return sites <= MOST_SITES and axes > 1
+
+
+def _bound_group(
+    norms: SymbolNorms, group: int, cut: Callable[[np.ndarray], Cut], rtol: float
 ) -> Compression:
     """Cut the norms of one group, and bring those close that count."""
-    where, uppers = kept.representative, norms.uppers[:, group]
-    is_close = np.zeros(len(kept), dtype=bool)
+    kept, uppers = norms.frequencies, norms.uppers[:, group]
+    where, is_close = kept.representative, np.zeros(len(kept), dtype=bool)
     while True:
-        cut = _cut(uppers[where], extent, even=real)
-        weights = np.bincount(where.ravel(), cut.weights.ravel(), len(kept))
+        found = cut(uppers[where])
+        weights = np.bincount(where.ravel(), found.weights.ravel(), len(kept))
         excess = weights * (uppers - norms.estimates[:, group]) * ~is_close
-        heavy = heaviest(excess, SPARE * rtol * cut.upper)
+        heavy = heaviest(excess, SPARE * rtol * found.upper)
         if not len(heavy):
-            return Compression(cut.upper, group, kept, weights)
+            return Compression(found.upper, group, kept, weights)
         is_close[heavy] = True
         norms.sharpen(heavy, group)
 
 
-def _cut(sigma: np.ndarray, extent: Extent, *, even: bool) -> Cut:
+def _cut(cut: Callable[..., Cut], extent: Extent, sigma: np.ndarray) -> Cut:
     """The least bound of those that a and b with a b = sigma^2 give.
 
     Its weights are derivatives by sigma.
     """
     if extent.inputs == extent.outputs:
-        return cut_to_box(sigma, extent.inputs, even=even)
-    x, y = (
-        cut_to_box(sigma, box, even=even) for box in (extent.inputs, extent.outputs)
-    )
+        return cut(sigma, extent.inputs)
+    x, y = (cut(sigma, box) for box in (extent.inputs, extent.outputs))
     ratio = math.sqrt(y.upper / (x.upper or 1.0))
     both = math.sqrt(x.upper * y.upper) * UP
     found = [Cut(both, (ratio * x.weights + y.weights / (ratio or 1.0)) / 2)]
     for box in (extent.inputs, extent.outputs):  # the other one has the number 1
-        cut = cut_to_box(sigma**2 * UP, box, even=even)
-        upper = math.sqrt(cut.upper) * UP
-        found.append(Cut(upper, cut.weights * sigma / (upper or 1.0)))
+        squared = cut(sigma**2 * UP, box)
+        upper = math.sqrt(squared.upper) * UP
+        found.append(Cut(upper, squared.weights * sigma / (upper or 1.0)))
     return min(found, key=lambda cut: cut.upper)

@@ -3,7 +3,8 @@
 This operator is a Toeplitz matrix of numbers. Its largest eigenvalue is bounded one
 axis after the other: for each frequency of the other axes, the largest eigenvalue on
 the first one takes the place of the numbers there. That leaves matrices with a row per
-site of one axis, whose eigenvalues Cholesky factors certify. See docs/mathematics.md.
+site of one axis, whose eigenvalues Cholesky factors certify. See docs/mathematics.md;
+`cut_at_once.py` does without the order of axes.
 """
 
 import math
@@ -106,7 +107,7 @@ class _Lines:
 def _solve_lines(lines: np.ndarray, sites: int) -> _Lines:
     """Certified largest eigenvalues, and the weights of the frequencies in them."""
     count, points = lines.shape
-    basis, allowance = _basis(sites, points), of_cut(sites, points)
+    basis, allowance = waves(sites, points), of_cut((sites,), (points,))
     uppers, weights = np.empty(count), np.empty((count, points))
 
     most = max(1, LINES_AT_ONCE // sites**2)
@@ -137,7 +138,7 @@ def _certified(
 
 
 @cached(maxsize=32)
-def _basis(sites: int, points: int) -> np.ndarray:
+def waves(sites: int, points: int) -> np.ndarray:
     """The waves of the torus on some of its sites, as real numbers: (sites, points).
 
     A wave exp(i angle h), with h counted from the middle of the sites, has the parts

@@ -145,7 +145,7 @@ def operator_norm(
           64 channels on 16 x 16. The bounds agree to `rtol`.
         - "compression": all others that pad with zeros. The upper bound rests on the
           norms of a circular layer that contains this one as a block, cut to the grid;
-          the lower bound is attained on the layer itself. The gap is about 2e-3 for 3x3
+          the lower bound is attained on the layer itself. The gap is about 1e-3 for 3x3
           taps on 20x20, and falls as the third power of the grid. Tried before "banded"
           if it may reach `rtol`.
         - "block compression": these, where the bounds are further apart than `rtol`

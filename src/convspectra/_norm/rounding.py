@@ -23,6 +23,7 @@ less than any allowance here: kernels and Gram matrices are scaled to be near 1.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -359,23 +360,25 @@ def layer_size(weight: Array, stencil: Stencil) -> float:
     return math.sqrt(float(xp.sum(sums * sums)) * repeats)
 
 
-def of_cut(sites: int, points: int) -> Allowance:
+def of_cut(sites: Sequence[int], points: Sequence[int]) -> Allowance:
     """For B diag(a) B^T, with waves on `sites` of a torus with so many `points`.
 
-    A factor of t - A shows that the computed A is at most t (1 + certified): see
-    `certificate`, where G is A, whose diagonal is a sum of products that are not
-    negative. `absolute` is over the largest a. Entries of B are at most sqrt(2 /
-    points) and, but for this factor, off by 30 u at most: the angle by 21.4 u (see
-    `symbol_entries`), a cosine of it by 4 units in its last place, the factor by 2 u,
-    and the product by one. So each of the two in a product costs 31 u, and another 2 u
-    are for terms of second order; the product with a costs one, the inner product
-    gamma(points) by (1). An entry of A is off by no more than that times 2 max(a), and
-    the norm by `sites` times as much.
+    On d axes B is a product of d bases. A factor of t - A shows that the computed A is
+    at most t (1 + certified): see `certificate`, where G is A, whose diagonal is a sum
+    of products that are not negative. `absolute` is over the largest a. Entries of a
+    basis are at most sqrt(2 / points) and, but for this factor, off by 30 u at most:
+    the angle by 21.4 u (see `symbol_entries`), a cosine of it by 4 units in its last
+    place, the factor by 2 u, and the product by one. So each of the two in a product
+    costs 31 u, and another 2 u are for terms of second order; the product with a, or of
+    both, costs one, the inner product gamma(points) by (1): in all gamma(points + 65)
+    on each axis. An entry of A is off by no more than that times 2^d max(a), and the
+    norm by the number of sites times as much.
     """
+    axes, side = len(sites), math.prod(sites)
     return Allowance(
-        certified=_by_trace(sites, UNIT_DOUBLE),
+        certified=_by_trace(side, UNIT_DOUBLE),
         gain=math.inf,
-        absolute=2 * sites * gamma(points + 65, UNIT_DOUBLE),
+        absolute=2**axes * side * gamma(sum(points) + 65 * axes, UNIT_DOUBLE),
     )
 
 

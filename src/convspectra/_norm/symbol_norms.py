@@ -36,7 +36,7 @@ class SymbolNorms:
     """
 
     def __init__(self, taps: Taps, kept: Frequencies, *, is_screened: bool) -> None:
-        self.taps, sizes = taps, kept.grid_sizes
+        self.taps, self.frequencies, sizes = taps, kept, kept.grid_sizes
         self.points, self.grid_sizes = kept.points, sizes
         self.double: DoublePass | LibraryPass = LibraryPass(taps, sizes)
         first = self.double

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 from .._arrays.array import Array, is_complex
 from .._layer.stencil import Stencil
@@ -10,7 +11,13 @@ from .._maps.symbol import Taps, taps_of
 from .._route import NormRoute
 from .block_compression import block_compression
 from .bounds import Bounds
-from .compression import Extent, compression, extent_of
+from .compression import (
+    Extent,
+    can_cut_at_once,
+    compression,
+    extent_of,
+    norms_for,
+)
 from .part import LIKELY, part_that_attains
 from .peak import Peak
 from .search import dilation_reduced, norm_on_torus
@@ -52,17 +59,16 @@ def by_compression(
                 lambda: peak_derivative(reduced, peak, weight),
                 route.method,
             )
-    found = compression(
-        reduced,
-        extent,
-        real=real,
-        rtol=max(rtol, CLOSEST),
-        is_screened=route.is_screened,
-    )
+    norms = norms_for(reduced, extent, real=real, is_screened=route.is_screened)
+    compress = partial(compression, norms, extent, real=real, rtol=max(rtol, CLOSEST))
+    found = compress()
     if attain and found.upper > lower * (1 + rtol):
         again = attained_near(found.peak(reduced), found.upper)
         attained = max(attained or again, again, key=lambda each: each.lower)
         lower = attained.lower
+        if found.upper > lower * (1 + rtol) and can_cut_at_once(extent):
+            closer = compress(at_once=True)
+            found = min(found, closer, key=lambda each: each.upper)
     if (
         attained is not None
         and part == stencil
