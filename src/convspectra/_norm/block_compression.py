@@ -43,8 +43,8 @@ WORTHWHILE = 0.2
 
 
 def block_compression(
-    weight: np.ndarray, stencil: Stencil, pair: Pair, rtol: float, upper: float
-) -> float:
+    weight: np.ndarray, stencil: Stencil, pair: Pair, rtol: float, most: float
+) -> float | None:
     """A certified bound of the norm, within `rtol` of the gain of a pair if it can be.
 
     Parameters
@@ -53,8 +53,13 @@ def block_compression(
         Real, of a layer of one group that reads zeros outside of its input.
     pair : Pair
         An input that nearly attains the norm, and its output.
-    upper : float
-        A bound that is known: returned if no lower one is found.
+    most : float
+        A bound that is no lower than this is of no use.
+
+    Returns
+    -------
+    float or None
+        None if no bound below `most` is found.
     """
     block, kept = block_of(weight, stencil), directions_kept(stencil)
     inputs, outputs = block.by_cell(pair.x[0]), block.by_row(pair.y[0])
@@ -79,11 +84,12 @@ def block_compression(
             least = -rtol * t / 10  # the estimate was off
         return _Attempt(t, least, cut)
 
-    found = _lowest(attempt, pair.gain, rtol, upper)
+    found = _lowest(attempt, pair.gain, rtol, most)
     if found is None or found.cut is None:
-        return upper
+        return None
     lost = found.cut.lost + factor_loss(found.cut.matrix)
-    return min((found.t + lost) * channels.distortion * UP, upper)
+    upper = (found.t + lost) * channels.distortion * UP
+    return upper if upper < most else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +102,7 @@ class _Attempt:
 
 
 def _lowest(
-    attempt: Callable[[float], _Attempt], gain: float, rtol: float, upper: float
+    attempt: Callable[[float], _Attempt], gain: float, rtol: float, most: float
 ) -> _Attempt | None:
     """The lowest threshold, about, at which the least eigenvalue is not negative.
 
@@ -105,7 +111,7 @@ def _lowest(
     """
     t, low, high = gain * (1 + SLACK * rtol), None, None
     for _ in range(ROUNDS):
-        if not 0 < t < upper:
+        if not 0 < t < most:
             break
         tried = attempt(t)
         if tried.least > 0:
@@ -115,7 +121,7 @@ def _lowest(
         if low is None:
             break
         if high is None:
-            t = min(t - tried.least * (1 + ESTIMATE), (t + upper) / 2)
+            t = min(t - tried.least * (1 + ESTIMATE), (t + most) / 2)
         else:
             part = -low.least / (high.least - low.least) if low.cut else 0.5
             t = low.t + (part + ESTIMATE) * (high.t - low.t)
