@@ -55,7 +55,7 @@ def banded_norm(
     if route.method == "block compression":
         lower = _lower(weight, stencil, pair)
         most = lower * (1 + rtol)
-        upper = block_compression(kernel, stencil, pair, rtol, most)
+        upper = block_compression(kernel, stencil, pair, rtol, most, rounds=1)
         if upper is not None:
             return BandedNorm(lower, upper, operator, pair, route.method)
     while True:

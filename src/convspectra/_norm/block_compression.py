@@ -32,7 +32,7 @@ from .lanczos import Pair, top_vector
 from .rounding import SLACK, UP
 from .schur import Basis
 
-# Thresholds that are tried at most, from the wanted one upwards.
+# Thresholds that are tried at most.
 ROUNDS = 6
 # What an estimate of the least eigenvalue of a cut may be off by, over itself.
 ESTIMATE = 0.02
@@ -43,7 +43,13 @@ WORTHWHILE = 0.2
 
 
 def block_compression(
-    weight: np.ndarray, stencil: Stencil, pair: Pair, rtol: float, most: float
+    weight: np.ndarray,
+    stencil: Stencil,
+    pair: Pair,
+    rtol: float,
+    most: float,
+    *,
+    rounds: int = ROUNDS,
 ) -> float | None:
     """A certified bound of the norm, within `rtol` of the gain of a pair if it can be.
 
@@ -55,6 +61,8 @@ def block_compression(
         An input that nearly attains the norm, and its output.
     most : float
         A bound that is no lower than this is of no use.
+    rounds : int
+        Thresholds that are tried at most, from that of `rtol` upwards.
 
     Returns
     -------
@@ -84,7 +92,7 @@ def block_compression(
             least = -rtol * t / 10  # the estimate was off
         return _Attempt(t, least, cut)
 
-    found = _lowest(attempt, pair.gain, rtol, most)
+    found = _lowest(attempt, pair.gain, rtol, most, rounds)
     if found is None or found.cut is None:
         return None
     lost = found.cut.lost + factor_loss(found.cut.matrix)
@@ -102,7 +110,11 @@ class _Attempt:
 
 
 def _lowest(
-    attempt: Callable[[float], _Attempt], gain: float, rtol: float, most: float
+    attempt: Callable[[float], _Attempt],
+    gain: float,
+    rtol: float,
+    most: float,
+    rounds: int,
 ) -> _Attempt | None:
     """The lowest threshold, about, at which the least eigenvalue is not negative.
 
@@ -110,7 +122,7 @@ def _lowest(
     chord over its zero has its own zero above that.
     """
     t, low, high = gain * (1 + SLACK * rtol), None, None
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         if not 0 < t < most:
             break
         tried = attempt(t)
