@@ -20,7 +20,7 @@ from ._arrays.array import (
 from ._arrays.host import from_numpy, numpy_or_none, one_thread
 from ._arrays.linalg import svdvals, svdvals_of_single
 from ._arrays.sharding import replicated
-from ._arrays.threads import BLAS_SMALL_SIDE
+from ._arrays.threads import BLAS_SMALL_SIDE, spread
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, stencil_of
 from ._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_shape
@@ -35,6 +35,8 @@ from ._maps.symbol import (
 )
 from ._maps.symbol_values import values_at
 from ._route import values_route
+
+LEAST = 8  # frequencies that are worth a thread for LAPACK
 
 
 def singular_values(weight: Array, geometry: Geometry) -> Array:
@@ -116,19 +118,31 @@ def _of_one_tap(weight: Array, plain: np.ndarray | None, stencil: Stencil) -> Ar
 
 
 def _by_frequency(weight: Array, stencil: Stencil) -> Array:
+    xp = namespace(weight)
     taps = taps_of(weight, stencil)
     kept = frequencies_of(taps.pattern, stencil.rows, real=not is_complex(weight))
-    values = _by_library(taps, kept)
+    parts = chunks(taps, len(kept))
+    values = xp.concat([_by_library(taps, kept, part) for part in parts], axis=0)
     return _on_the_grid(values, kept.representative, stencil)
 
 
-def _by_library(taps: Taps, kept: Frequencies) -> Array:
-    """The values of matrices by the array's own library: (frequencies, groups, r)."""
-    portions = [
-        svdvals(symbol(taps, phase_like(taps, kept.points[part], kept.grid_sizes)))
-        for part in chunks(taps, len(kept))
-    ]
-    return namespace(taps.weight).concat(portions, axis=0)
+def _by_library(taps: Taps, kept: Frequencies, part: slice) -> Array:
+    """Values at these frequencies: (frequencies, groups, min(out, columns))."""
+    phase = phase_like(taps, kept.points[part], kept.grid_sizes)
+    return svdvals(symbol(taps, phase))
+
+
+def _by_lapack(taps: Taps, kept: Frequencies) -> np.ndarray:
+    """Values at all frequencies, which the cores share."""
+    groups, out, _ = taps.channel_shape
+    shape = (len(kept), groups, min(out, taps.columns))
+    values = np.empty(shape, taps.weight.real.dtype)
+
+    def some(start: int, stop: int) -> None:
+        values[start:stop] = _by_library(taps, kept, slice(start, stop))
+
+    spread(some, len(kept), least=LEAST)
+    return values
 
 
 def _on_host(weight: np.ndarray, stencil: Stencil, *, is_compiled: bool) -> np.ndarray:
@@ -142,7 +156,7 @@ def _on_host(weight: np.ndarray, stencil: Stencil, *, is_compiled: bool) -> np.n
     if is_compiled:
         values = values_at(taps, kept.points, kept.grid_sizes)
     else:
-        values = _by_library(taps, kept)
+        values = _by_lapack(taps, kept)
     return _on_the_grid(values * values.dtype.type(scale), kept.representative, stencil)
 
 
