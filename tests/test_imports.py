@@ -65,16 +65,32 @@ print(*[name for name in {[*FRAMEWORKS.split(), "torch"]} if name in sys.modules
 """
 
 
-def output_of(code):
+def output_of(code, *arguments):
     """What a new process prints."""
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout
 
 
 def test_importing_the_package_imports_no_framework():
     assert output_of(IMPORTED).split() == []
+
+
+REPORT = """
+import sys
+from convspectra._cli.main import main
+main(["report", "-o", sys.argv[1]])
+print("numba" in sys.modules)
+"""
+
+
+def test_a_report_on_a_small_network_waits_for_nothing_to_be_compiled(tmp_path):
+    assert output_of(REPORT, str(tmp_path)).split()[-1] == "False"
+    assert (tmp_path / "spectra.png").exists()
 
 
 # A module that is None cannot be imported; one that is not needed is a module without

@@ -9,6 +9,9 @@ from oracles import CASES, TORUS, descending, make, tolerance, values_by_matrix
 import convspectra._maps.symbol
 from convspectra import Geometry, dense_matrix, singular_values, summarize
 from convspectra._compiled import svdvals
+from convspectra._layer.stencil import stencil_of
+from convspectra._route import values_route
+from convspectra._spectrum import values_of
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
@@ -20,6 +23,20 @@ def test_values_are_those_of_the_matrix(case, dtype, rng):
     assert got.dtype == np.real(weight).dtype
     assert got.size == want.size
     np.testing.assert_allclose(descending(got), want, atol=tolerance(want, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("case", TORUS)
+def test_lapack_gives_the_same_values_where_little_is_asked_for(case, dtype, rng):
+    weight, geometry = make(case, rng, dtype)
+    stencil = stencil_of(weight, geometry)
+    assert values_route(stencil, on_host=True, total_seconds=0.0) != "compiled"
+    for scale in (1.0, 2.0**-100, 2.0**100):
+        want = scale * values_by_matrix(weight, geometry)
+        got = values_of(scale * weight, stencil, total_seconds=0.0)
+        assert got.dtype == np.real(weight).dtype
+        assert got.size == want.size
+        np.testing.assert_allclose(descending(got), want, atol=tolerance(want, dtype))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -11,7 +11,8 @@ What certifies a norm (`method`), by the layer:
     its Gram matrix has a narrow band            banded
     it reads zeros outside of its input          compression of a torus to its grid
                                                  (before banded, if likely near enough;
-                                                 block compression, if not near enough)
+                                                 block compression, if not near enough,
+                                                 or before banded, if likely quicker)
     any other                                    embedding in a torus
     none of these is within the budget           reshaped: the kernel as one matrix
 
@@ -74,7 +75,7 @@ NormAlgorithm: TypeAlias = Literal[
     "banded",
 ]
 ValuesAlgorithm: TypeAlias = Literal[
-    "one matrix", "compiled", "array library", "matrix", "too large"
+    "one matrix", "compiled", "LAPACK", "array library", "matrix", "too large"
 ]
 
 # Products to factorize the matrices of a layer, up to which that takes less time than
@@ -91,6 +92,9 @@ BANDED_NUMBERS = 3 * 2**26
 # A compression is tried before a banded factor if so much of the gap that it is
 # expected to leave is within the tolerance: random 3x3 kernels leave 0.8 to 2.3 of it.
 PROMISING = 0.8
+# The same for a block compression: trained 3x3 kernels leave 1e-2 of that gap, random
+# ones up to 0.15.
+BLOCK_PROMISING = 2e-2
 # Directions that a block compression must be able to keep, and bytes that it may take.
 FEWEST_DIRECTIONS, BLOCK_BYTES = 2, 2**30
 # A relative gap that is not worth the seconds of a block compression, without a budget.
@@ -107,6 +111,9 @@ SCREENING_BYTES = 2**28
 # Nodes per frequency up to which a compression screens: a node costs a product, and two
 # factorizations in double precision take as long as some ten in single precision.
 SCREENED_NODES = 2
+# Predicted seconds of all values that a process is asked for, up to which LAPACK takes
+# less time than to load our compiled routine (0.9 s), let alone to compile it (5 s).
+LAPACK_SECONDS = 0.2
 # Soft-thresholding many matrices at once: the largest side of which a vector's worth
 # stays in the cache, and the fewest matrices that are worth a vector.
 COMPILED_CLIP_SIDE, COMPILED_CLIP_COUNT = 256, 4
@@ -195,6 +202,8 @@ def _ways(
     elif closes and (products <= QUICK_LIMIT or not is_quick):
         if compresses and PROMISING * compression_gap(stencil) <= rtol:
             found.append(("compression", "banded"))
+        elif compresses and in_blocks and _blocks_come_first(stencil, rtol):
+            found.append(("block compression", "banded"))
         found.append(("banded", None))
     if compresses and in_blocks:
         found.append(("compression", "block compression"))
@@ -221,6 +230,16 @@ def _has_blocks(stencil: Stencil, machine: Machine, seconds: float) -> bool:
         return False
     cost = of_block_compression(stencil, machine)
     return cost.seconds <= seconds and cost.memory <= BLOCK_BYTES
+
+
+def _blocks_come_first(stencil: Stencil, rtol: float) -> bool:
+    """Whether a block compression is likely to do, in less time than a banded factor.
+
+    It is tried at one threshold, which costs little if it does not.
+    """
+    gram, block = banded_gram(stencil), of_block_compression(stencil, NOMINAL)
+    is_quicker = gram is not None and block.seconds <= of_band(gram, NOMINAL).seconds
+    return is_quicker and BLOCK_PROMISING * compression_gap(stencil) <= rtol
 
 
 def _compresses(stencil: Stencil) -> bool:
@@ -255,6 +274,8 @@ def affordable_band(stencil: Stencil) -> BandedGram | None:
 def _along(method: Method, stencil: Stencil, *, real: bool, on_host: bool) -> NormRoute:
     if method == "matrix" or method == "banded":
         return NormRoute(method, method)
+    if method == "block compression":  # which a banded factor closes
+        return NormRoute(method, "banded")
     torus = embedding(stencil)[0]
     route = torus_route(method, torus, real=real, on_host=on_host)
     if method == "compression":  # which has a use for every frequency
@@ -278,7 +299,11 @@ def route_cost(
         assert gram is not None
         return of_band(gram, machine) + of_lanczos(stencil, APPLICATIONS, machine)
     if route.method == "block compression":
-        return of_block_compression(stencil, machine)
+        cost = of_block_compression(stencil, machine)
+        if route.closing is not None:
+            band = NormRoute(route.closing, "banded")
+            cost += route_cost(band, stencil, machine, real=real)
+        return cost
     if route.method == "reshaped":
         return of_kernel_matrix(
             stencil.out_channels, stencil.in_channels * stencil.taps, machine
@@ -333,12 +358,20 @@ def _screening_fits(torus: Stencil, size: SymbolSize) -> bool:
     return known <= max(SCREENING_BYTES, kernel)
 
 
-def values_route(stencil: Stencil, *, on_host: bool) -> ValuesAlgorithm:
-    """The route of `singular_values`."""
+def values_route(
+    stencil: Stencil, *, on_host: bool, total_seconds: float = math.inf
+) -> ValuesAlgorithm:
+    """The route of `singular_values`.
+
+    `total_seconds` are predicted for all values that the process is asked for: unless
+    these are known, there may be many.
+    """
     if stencil.is_torus and stencil.taps == 1:
         return "one matrix"
+    if stencil.is_torus and on_host:
+        return "compiled" if total_seconds > LAPACK_SECONDS else "LAPACK"
     if stencil.is_torus:
-        return "compiled" if on_host else "array library"
+        return "array library"
     return "matrix" if matrix_entries(stencil) <= ENTRIES_LIMIT else "too large"
 
 

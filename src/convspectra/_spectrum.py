@@ -20,13 +20,23 @@ from ._arrays.array import (
 from ._arrays.host import from_numpy, numpy_or_none, one_thread
 from ._arrays.linalg import svdvals, svdvals_of_single
 from ._arrays.sharding import replicated
-from ._arrays.threads import BLAS_SMALL_SIDE
+from ._arrays.threads import BLAS_SMALL_SIDE, spread
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, stencil_of
 from ._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_shape
-from ._maps.symbol import chunks, frequencies_of, phase_like, symbol, taps_of
+from ._maps.symbol import (
+    Frequencies,
+    Taps,
+    chunks,
+    frequencies_of,
+    phase_like,
+    symbol,
+    taps_of,
+)
 from ._maps.symbol_values import values_at
 from ._route import values_route
+
+LEAST = 8  # frequencies that are worth a thread for LAPACK
 
 
 def singular_values(weight: Array, geometry: Geometry) -> Array:
@@ -59,17 +69,26 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
     >>> singular_values(kernel, Geometry(grid=4)).ravel()
     array([1., 1., 3., 1.])
     """
-    stencil = stencil_of(weight, geometry)
+    return values_of(weight, stencil_of(weight, geometry))
+
+
+def values_of(
+    weight: Array, stencil: Stencil, *, total_seconds: float = math.inf
+) -> Array:
+    """As `singular_values`; for `total_seconds` see `values_route`."""
     weight = widen(weight)
     plain = numpy_or_none(weight)
     if plain is None:
         weight = replicated(weight)
-    route = values_route(stencil, on_host=plain is not None)
+    on_host = plain is not None
+    route = values_route(stencil, on_host=on_host, total_seconds=total_seconds)
     if route == "one matrix":
         return _of_one_tap(weight, plain, stencil)
-    if route == "compiled" and plain is not None:
+    if plain is not None and route in ("compiled", "LAPACK"):
+        is_compiled = route == "compiled"
         with one_thread(plain):
-            return from_numpy(weight, _on_host(plain, stencil))
+            found = _on_host(plain, stencil, is_compiled=is_compiled)
+        return from_numpy(weight, found)
     if route == "array library":
         return _by_frequency(weight, stencil)
     if route == "too large":
@@ -102,25 +121,42 @@ def _by_frequency(weight: Array, stencil: Stencil) -> Array:
     xp = namespace(weight)
     taps = taps_of(weight, stencil)
     kept = frequencies_of(taps.pattern, stencil.rows, real=not is_complex(weight))
-    values = xp.concat(
-        [
-            svdvals(symbol(taps, phase_like(taps, kept.points[part], kept.grid_sizes)))
-            for part in chunks(taps, len(kept))
-        ],
-        axis=0,
-    )  # (frequencies kept, groups, min(out, columns))
+    parts = chunks(taps, len(kept))
+    values = xp.concat([_by_library(taps, kept, part) for part in parts], axis=0)
     return _on_the_grid(values, kept.representative, stencil)
 
 
-def _on_host(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
-    """As `_by_frequency`, by our own routines on all cores."""
+def _by_library(taps: Taps, kept: Frequencies, part: slice) -> Array:
+    """Values at these frequencies: (frequencies, groups, min(out, columns))."""
+    phase = phase_like(taps, kept.points[part], kept.grid_sizes)
+    return svdvals(symbol(taps, phase))
+
+
+def _by_lapack(taps: Taps, kept: Frequencies) -> np.ndarray:
+    """Values at all frequencies, which the cores share."""
+    groups, out, _ = taps.channel_shape
+    shape = (len(kept), groups, min(out, taps.columns))
+    values = np.empty(shape, taps.weight.real.dtype)
+
+    def some(start: int, stop: int) -> None:
+        values[start:stop] = _by_library(taps, kept, slice(start, stop))
+
+    spread(some, len(kept), least=LEAST)
+    return values
+
+
+def _on_host(weight: np.ndarray, stencil: Stencil, *, is_compiled: bool) -> np.ndarray:
+    """As `_by_frequency`, by our own routine on all cores if it is to be compiled."""
     double, scale = normalized(weight)
     short = _compressed(double.astype(weight.dtype), stencil)
     taps = taps_of(
         short, replace(stencil, out_channels=short.shape[0] // stencil.groups)
     )
     kept = frequencies_of(taps.pattern, stencil.rows, real=not is_complex(weight))
-    values = values_at(taps, kept.points, kept.grid_sizes)
+    if is_compiled:
+        values = values_at(taps, kept.points, kept.grid_sizes)
+    else:
+        values = _by_lapack(taps, kept)
     return _on_the_grid(values * values.dtype.type(scale), kept.representative, stencil)
 
 

@@ -43,8 +43,9 @@ def bounded(weight, geometry, *, claimed=0.99, rtol=1e-3, directions=None):
     pair = Pair(claimed * values[0], x, y)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "directions_kept", lambda _: directions or 10**6)
-        upper = block_compression(weight, stencil, pair, rtol, 1.2 * values[0])
-    return upper, values[0]
+        most = 1.2 * values[0]
+        upper = block_compression(weight, stencil, pair, rtol, most)
+    return upper or most, values[0]
 
 
 def violations(seeds, **options):
@@ -186,6 +187,31 @@ def test_it_closes_what_a_compression_leaves_open(rng):
     assert closed.method == "block compression"
     assert closed.lower <= norm.upper
     assert norm.lower <= closed.upper
+
+
+def test_it_comes_before_a_banded_factor_that_takes_longer(rng):
+    weight = rng.standard_normal((6, 6, 3, 3))
+    geometry = Geometry((16, 16), boundary="zeros")
+    exact = norm_along(weight, geometry, 1e-5, method="banded")
+    for rtol, method in ((1e-3, "block compression"), (1e-5, "banded")):
+        found = norm_along(weight, geometry, rtol, method="block compression")
+        assert found.method == method
+        assert found.gap <= rtol
+        assert found.lower <= exact.upper
+        assert exact.lower <= found.upper
+    for channels, grid, wanted in (
+        (48, 16, "block compression"),
+        (64, 8, "banded"),  # on which a compression is less close
+        (16, 32, "banded"),  # whose band is narrow
+    ):
+        shape = (channels, channels, 3, 3)
+        stencil = stencil_of(
+            np.broadcast_to(np.float32(0), shape), Geometry(grid, boundary="zeros")
+        )
+        route = norm_route(stencil, real=True, on_host=True, rtol=1e-4)
+        assert route.method == wanted
+        exactly = norm_route(stencil, real=True, on_host=True, rtol=1e-6)
+        assert (exactly.method, exactly.closing) == ("banded", None)
 
 
 def test_layers_of_real_networks_get_it():

@@ -22,6 +22,7 @@ ROUTES = (
     {"method": "compression", "is_screened": True},
     {"method": "compression", "closing": "banded"},
     {"method": "compression", "closing": "block compression"},
+    {"method": "block compression"},
     {"method": "reshaped"},
 )
 # Methods whose bounds need not meet.

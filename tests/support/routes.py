@@ -25,22 +25,24 @@ def norm_along(weight, geometry, rtol=1e-4, *, method=None, **changed):
     With the method "embedding" or "compression" the torus that holds the layer is gone
     through, however small its matrix is; a compression needs zeros outside the input.
     With "banded" its banded Gram matrix is factorized; with "reshaped" the kernel is
-    taken as one matrix. A block compression closes the gap of real layers of one group.
+    taken as one matrix. A block compression closes the gap of real layers of one group,
+    and comes before the banded factor of those that read zeros.
     """
     stencil = stencil_of(weight, geometry)
     options = {"real": not is_complex(weight), "on_host": True}
+    one_real_group = stencil.groups == 1 and not is_complex(weight)
     elsewhere = stencil.is_torus or stencil.axes is None
     if method is None or (elsewhere and method != "reshaped"):
         route = norm_route(stencil, **options)
-    elif method == "banded":
-        route = NormRoute(method, "banded")
+    elif method in ("banded", "block compression"):
+        has_blocks = one_real_group and stencil.reads_zeros_outside
+        route = NormRoute(method if has_blocks else "banded", "banded")
     elif method == "reshaped":
         route = NormRoute(method, "one matrix")
     else:
         if method == "compression" and not stencil.reads_zeros_outside:
             method = "embedding"
         route = torus_route(method, embedding(stencil)[0], **options)
-    one_real_group = stencil.groups == 1 and not is_complex(weight)
     if changed.get("closing") == "block compression" and not one_real_group:
         changed["closing"] = None
     changed_route = replace(route, **changed)

@@ -1,4 +1,7 @@
-"""The norm of a layer as it is: from below by Lanczos, above by a banded factor."""
+"""The norm of a layer as it is: from below by Lanczos, above by a banded factor.
+
+Or above by a block compression, where that is likely to be as close in less time.
+"""
 
 import math
 from dataclasses import dataclass
@@ -10,8 +13,10 @@ from .._layer.stencil import Stencil
 from .._maps.banded import BandedGram
 from .._maps.matrix_free import Operator, operator_of
 from .._maps.tiling import tiling
+from .._route import Method, NormRoute
 from .banded_certificate import Failure, certified
 from .banded_rounding import factor_loss, formed_gram
+from .block_compression import block_compression
 from .lanczos import Pair, gain_of
 from .rounding import SLACK, of_layer
 from .top_vectors import promising_groups, top_pair_from
@@ -25,10 +30,11 @@ class BandedNorm:
     upper: float
     operator: Operator
     pair: Pair
+    method: Method
 
 
 def banded_norm(
-    weight: Array, stencil: Stencil, gram: BandedGram, rtol: float
+    weight: Array, stencil: Stencil, gram: BandedGram, rtol: float, route: NormRoute
 ) -> BandedNorm:
     """The norm of a layer, by the factor of its banded Gram matrix.
 
@@ -45,6 +51,13 @@ def banded_norm(
         for group in promising_groups(weight, stencil)
     ]
     pair = max(pairs, key=lambda each: each.gain)
+
+    if route.method == "block compression":
+        lower = _lower(weight, stencil, pair)
+        most = lower * (1 + rtol)
+        upper = block_compression(kernel, stencil, pair, rtol, most, rounds=1)
+        if upper is not None:
+            return BandedNorm(lower, upper, operator, pair, route.method)
     while True:
         threshold = math.hypot(pair.gain * (1 + slack), 2 * math.sqrt(formed))
         upper = certified(gram, kernel, threshold) if threshold else 0.0
@@ -55,9 +68,14 @@ def banded_norm(
         if better.gain < pair.gain * (1 + slack / 2):
             slack *= 2
         pair = max(pair, better, key=lambda each: each.gain)
+    lower = _lower(weight, stencil, pair)
+    return BandedNorm(lower, upper, operator, pair, "banded")
+
+
+def _lower(weight: Array, stencil: Stencil, pair: Pair) -> float:
+    """What the layer certainly attains on this pair."""
     numbers = math.prod(pair.x.shape) + math.prod(pair.y.shape)
-    lower = of_layer(weight, stencil, numbers).lower(pair.gain)
-    return BandedNorm(lower, upper, operator, pair)
+    return of_layer(weight, stencil, numbers).lower(pair.gain)
 
 
 def _attained_in(

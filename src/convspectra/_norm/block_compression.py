@@ -15,13 +15,14 @@ to B. The columns of B are directions in which an input that nearly attains the 
 most of its length, and the same of its output. See docs/mathematics.md.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from .._arrays.linalg import are_definite
+from .._arrays.linalg import is_definite
 from .._layer.stencil import Stencil
 from .._price import directions_kept
 from .block import block_of
@@ -32,7 +33,7 @@ from .lanczos import Pair, top_vector
 from .rounding import SLACK, UP
 from .schur import Basis
 
-# Thresholds that are tried at most, from the wanted one upwards.
+# Thresholds that are tried at most.
 ROUNDS = 6
 # What an estimate of the least eigenvalue of a cut may be off by, over itself.
 ESTIMATE = 0.02
@@ -43,8 +44,14 @@ WORTHWHILE = 0.2
 
 
 def block_compression(
-    weight: np.ndarray, stencil: Stencil, pair: Pair, rtol: float, upper: float
-) -> float:
+    weight: np.ndarray,
+    stencil: Stencil,
+    pair: Pair,
+    rtol: float,
+    most: float,
+    *,
+    rounds: int = ROUNDS,
+) -> float | None:
     """A certified bound of the norm, within `rtol` of the gain of a pair if it can be.
 
     Parameters
@@ -53,8 +60,15 @@ def block_compression(
         Real, of a layer of one group that reads zeros outside of its input.
     pair : Pair
         An input that nearly attains the norm, and its output.
-    upper : float
-        A bound that is known: returned if no lower one is found.
+    most : float
+        A bound that is no lower than this is of no use.
+    rounds : int
+        Thresholds that are tried at most, from that of `rtol` upwards.
+
+    Returns
+    -------
+    float or None
+        None if no bound below `most` is found.
     """
     block, kept = block_of(weight, stencil), directions_kept(stencil)
     inputs, outputs = block.by_cell(pair.x[0]), block.by_row(pair.y[0])
@@ -73,55 +87,67 @@ def block_compression(
         if small is not None:
             cut = cut_to_sites(small, images, block, ADDED * t)
         if cut is None:  # too much is left beside the directions
-            return _Attempt(t, -math.inf, None)
-        least = _least_eigenvalue(cut)
-        if least > 0 and not are_definite(cut.matrix[None]).all():
-            least = -rtol * t / 10  # the estimate was off
-        return _Attempt(t, least, cut)
+            return _Attempt(t, None, is_definite=False)
+        return _Attempt(t, cut, is_definite=is_definite(cut.matrix))
 
-    found = _lowest(attempt, pair.gain, rtol, upper)
+    found = _lowest(attempt, pair.gain, rtol, most, rounds)
     if found is None or found.cut is None:
-        return upper
+        return None
     lost = found.cut.lost + factor_loss(found.cut.matrix)
-    return min((found.t + lost) * channels.distortion * UP, upper)
+    upper = (found.t + lost) * channels.distortion * UP
+    return upper if upper < most else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Attempt:
-    """A threshold, the cut there, and about its least eigenvalue."""
+    """A threshold, the cut there, and whether that has a Cholesky factor."""
 
     t: float
-    least: float
     cut: Cut | None
+    is_definite: bool
+
+    @functools.cached_property
+    def least(self) -> float:
+        """The least eigenvalue of the cut, about: it takes longer than a factor."""
+        return _least_eigenvalue(self.cut) if self.cut else -math.inf
 
 
 def _lowest(
-    attempt: Callable[[float], _Attempt], gain: float, rtol: float, upper: float
+    attempt: Callable[[float], _Attempt],
+    gain: float,
+    rtol: float,
+    most: float,
+    rounds: int,
 ) -> _Attempt | None:
-    """The lowest threshold, about, at which the least eigenvalue is not negative.
-
-    That grows at least as fast as the threshold, and is a concave function of it: a
-    chord over its zero has its own zero above that.
-    """
+    """The lowest threshold, about, at which the least eigenvalue is not negative."""
     t, low, high = gain * (1 + SLACK * rtol), None, None
-    for _ in range(ROUNDS):
-        if not 0 < t < upper:
+    for _ in range(rounds):
+        if low is not None:
+            t = _next(low, high, rtol, most)
+        is_worthwhile = high is None or high.t - t >= WORTHWHILE * (high.t - gain)
+        if not (0 < t < most and is_worthwhile):
             break
         tried = attempt(t)
-        if tried.least > 0:
+        if tried.is_definite:
             high = tried
         else:
             low = tried
         if low is None:
             break
-        if high is None:
-            t = min(t - tried.least * (1 + ESTIMATE), (t + upper) / 2)
-        else:
-            part = -low.least / (high.least - low.least) if low.cut else 0.5
-            t = low.t + (part + ESTIMATE) * (high.t - low.t)
-            if high.t - t < WORTHWHILE * (high.t - gain):
-                break
     return high
+
+
+def _next(low: _Attempt, high: _Attempt | None, rtol: float, most: float) -> float:
+    """Where the least eigenvalue is about 0.
+
+    It grows at least as fast as the threshold, and is a concave function of it: a chord
+    over its zero has its own zero above that.
+    """
+    least = min(low.least, -rtol * low.t / 10)  # an estimate may be positive
+    if high is None:
+        return min(low.t - least * (1 + ESTIMATE), (low.t + most) / 2)
+    part = -least / (high.least - least) if low.cut else 0.5
+    return low.t + (part + ESTIMATE) * (high.t - low.t)
 
 
 def _least_eigenvalue(cut: Cut) -> float:

@@ -26,7 +26,7 @@ from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
 from .._maps.matrix_free import Operator, operator_of
 from .._maps.symbol import Taps, fold_back, phase_factors, taps_of, to_kernel
-from .._route import torus_route
+from .._route import method_of, torus_route
 from .lanczos import Pair, gain_of, top_vector
 from .peak import Peak
 from .rounding import of_layer
@@ -77,9 +77,11 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
     """
     stencil, rtol = stencil_of(weight, geometry), fraction("rtol", rtol)
     double, scale = normalized(detach_to_numpy(weight))
-    torus, factor = embedding(stencil)
 
     def top(double: Array) -> tuple[Pair, int]:
+        if method_of(stencil) in ("matrix", "banded"):
+            return pair_from_noise(double, stencil, rtol=rtol / 10)
+        torus, factor = embedding(stencil)
         taps, real = taps_of(double, torus), not is_complex(double)
         host = is_host(double)
         route = torus_route("frequencies", torus, real=real, on_host=host)
@@ -203,6 +205,21 @@ def pair_near_peak(
         pairs.append((pair, group))
         if pair.gain >= goal:
             break
+    return max(pairs, key=lambda pair_and_group: pair_and_group[0].gain)
+
+
+def pair_from_noise(
+    weight: Array, stencil: Stencil, *, rtol: float
+) -> tuple[Pair, int]:
+    """As `pair_near_peak`, on small grids, where Lanczos needs no start near the top.
+
+    It stops where it gains less than `rtol`.
+    """
+    pairs = []
+    for group in promising_groups(weight, stencil):
+        own = slice(group, group + 1)
+        pair = top_pair_from(weight, stencil, own, None, rtol=rtol, goal=math.inf)
+        pairs.append((pair, group))
     return max(pairs, key=lambda pair_and_group: pair_and_group[0].gain)
 
 

@@ -77,7 +77,7 @@ def by_compression(
     ):
         pair = attained.pair
         upper = block_compression(weight, stencil, pair, rtol, found.upper)
-        if upper < found.upper:
+        if upper is not None:
             return Bounds(
                 lower,
                 upper,

@@ -86,6 +86,11 @@ def excesses(layers: Sequence[StoredLayer], budget: float | None) -> dict[str, E
     return found
 
 
+def values_seconds(layers: Sequence[StoredLayer]) -> float:
+    """What all values of these layers are predicted to take, on every machine."""
+    return math.fsum(_cost(layer, NOMINAL).seconds for layer in layers)
+
+
 def _cost(layer: StoredLayer, machine: Machine) -> _Cost:
     """Of the values of a layer, by its shapes alone."""
     shape, geometry = layer.kernel.shape, layer.geometry

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._checkpoint.select import Options, StoredLayer, select
 from .._layer.layer import Layer
-from .affordable import Excess, excesses
+from .affordable import Excess, excesses, values_seconds
 from .layer_spectrum import LayerSpectrum, layer_spectrum
 from .spectra import Report
 
@@ -43,12 +43,13 @@ def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
     layers, skipped = selected.layers, selected.skipped
     found: list[LayerSpectrum] = []
     beyond = {} if options.quick else excesses(layers, options.budget)
+    seconds = values_seconds(layers)
     interrupted = False
     try:
         for layer in watch(layers):
             try:
                 left_out = beyond.get(layer.name, Excess())
-                found.append(_analysed(layer, left_out, options))
+                found.append(_analysed(layer, left_out, options, seconds))
             except (ValueError, TypeError) as error:
                 skipped[layer.name] = f"{error}".rstrip(".")
     except KeyboardInterrupt:
@@ -74,7 +75,9 @@ def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
     )
 
 
-def _analysed(layer: StoredLayer, left_out: Excess, options: Options) -> LayerSpectrum:
+def _analysed(
+    layer: StoredLayer, left_out: Excess, options: Options, total_seconds: float
+) -> LayerSpectrum:
     return layer_spectrum(
         layer.load(),
         options.rtol,
@@ -82,6 +85,7 @@ def _analysed(layer: StoredLayer, left_out: Excess, options: Options) -> LayerSp
         budget=options.budget,
         quick=options.quick or bool(left_out.size),
         left_out=left_out.values,
+        total_seconds=total_seconds,
     )
 
 

@@ -12,7 +12,7 @@ from .._layer.geometry import Geometry
 from .._layer.layer import Layer
 from .._layer.stencil import stencil_of
 from .._norm.operator_norm import NormBounds
-from .._spectrum import singular_values, summarize
+from .._spectrum import summarize, values_of
 from .._text import Lower, Upper
 from ..baselines import reshaped_norm
 from .partly_known import NO_LOWER, norm_of, upper_if_depthwise
@@ -145,11 +145,13 @@ def layer_spectrum(
     budget: float | None = None,
     quick: bool = False,
     left_out: str = "",
+    total_seconds: float = math.inf,
 ) -> LayerSpectrum:
     """The values and the norm of one layer, some of whose geometry may be unknown.
 
     Values are of a layer with defaults for what is unknown. A quick look has none, and
-    bounds for every input size. `left_out` says why there are to be no values.
+    bounds for every input size. `left_out` says why there are to be no values, and
+    `total_seconds` how long those of all layers are predicted to take.
     """
     start = time.perf_counter()
     weight, geometry = layer.weight, layer.geometry
@@ -161,7 +163,10 @@ def layer_spectrum(
     values = None
     if geometry.grid is not None and not quick and not left_out:
         torus = geometry if stencil.is_torus else geometry.torus(stencil.kernel)
-        values = to_numpy(singular_values(weight, torus))
+        found = values_of(
+            weight, stencil_of(weight, torus), total_seconds=total_seconds
+        )
+        values = to_numpy(found)
     return LayerSpectrum(
         name=layer.name,
         shape=tuple(weight.shape),
