@@ -5,6 +5,9 @@ import pytest
 from routes import machine
 
 from convspectra import Geometry, _plan, _price, plan
+from convspectra._layer.stencil import stencil_of
+from convspectra._norm.boxes import CONTINUOUS, first_boxes
+from convspectra._route import norm_route
 
 
 @pytest.fixture
@@ -80,6 +83,28 @@ def test_large_kernels_cost_the_norm_more_that_is_screened(rates):
     assert norm(5, 8) == pytest.approx(
         _price.START_SECONDS + 34 * (more + (fixed + times * 80**3) / 1e9)
     )
+
+
+@pytest.mark.parametrize(
+    "kernel", [(3, 3), (11, 7), (24, 2), (1, 40), (2048,), (5,) * 3]
+)
+@pytest.mark.parametrize("real", [True, False])
+def test_as_many_boxes_are_priced_as_a_search_begins_with(kernel, real):
+    torus = stencil_of(weight(1, 1, *kernel), Geometry(None))
+    degree = np.array(kernel) - 1
+    begun = first_boxes(degree, np.where(degree, CONTINUOUS, 1), real=real)
+    assert _price.symbol_size(torus, real=real).first_boxes == len(begun)
+
+
+def test_a_search_with_many_taps_is_left_to_another_bound():
+    large = norm_route(
+        stencil_of(weight(3, 3, 256, 256), Geometry(None)), real=True, on_host=True
+    )
+    assert large.method == "reshaped"
+    small = norm_route(
+        stencil_of(weight(3, 3, 32, 32), Geometry(None)), real=True, on_host=True
+    )
+    assert small.algorithm == "search by values"
 
 
 def test_one_matrix_is_one_product(rates):

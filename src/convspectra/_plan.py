@@ -12,7 +12,7 @@ from ._base import cached, positive
 from ._bound.clip import circular_surrogate, clip
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, stencil_of
-from ._maps.symbol import SEPARABLE, WORKING_SET, frequencies_of, pattern_of
+from ._maps.symbol import WORKING_SET, frequencies_of, pattern_of
 from ._price import (
     BASE_MEMORY,
     BOX_FACTOR,
@@ -21,6 +21,7 @@ from ._price import (
     of_matrix,
     product_rate,
     symbol_size,
+    taps_each,
     this_machine,
 )
 from ._route import norm_route, route_cost, values_route
@@ -108,8 +109,7 @@ def _on_torus(job: str, torus: Stencil, *, double: bool) -> Cost:
     fixed, each = _measured_at(job, side)
     each *= other / side * (2 if double else 1)
     # Transforming more taps than the measured kernels have costs extra.
-    taps = torus.taps if torus.taps < SEPARABLE else 2 * torus.taps / torus.kernel[0]
-    each += 4 * side * other * max(taps - TAPS, 0) / product_rate()
+    each += 4 * side * other * max(taps_each(torus) - TAPS, 0) / product_rate()
     number = 8 if double else 4
     kernel = torus.groups * torus.out_channels * torus.in_channels * torus.taps
     memory = 10 * number * kernel + BASE_MEMORY

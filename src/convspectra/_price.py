@@ -20,8 +20,11 @@ from ._maps.tiling import tiling, working_set
 
 # Grids with no more frequencies are not searched: all their matrices are certified.
 EXHAUSTIVE_LIMIT = 4096
-# A search begins with about BOXES * axes * degree boxes on each axis.
+# A grid with more points than about BOXES * axes * degree on each axis is searched.
 BOXES = 10
+# Largest delta of the boxes that it begins with. cos(0.4) is 0.92: boxes whose centers
+# are less than 8 % below the threshold have to be split.
+FIRST_DELTA = 0.4
 # Largest side for which a norm may be found by the Gram matrices of all frequencies.
 # Measured on two machines; see `products_are_cheaper`.
 PRODUCTS_SIDE = 64
@@ -41,6 +44,8 @@ TAPS = 9
 # Seconds to start; a search starts in about five rounds, and makes the matrices of
 # about twice as many boxes as it begins with.
 START_SECONDS, SCREENING_SECONDS, ROUNDS, BOX_FACTOR = 1e-3, 3e-3, 5, 2
+# Seconds per phase factor of a search, and for what is done with it: on one core.
+FACTOR_SECONDS = 1e-7
 # Seconds per entry for all that is done with the only matrix of a 1x1 kernel.
 ENTRY_SECONDS = 6e-8
 # A compression takes about as long as so many norms of its torus.
@@ -126,8 +131,20 @@ class SymbolSize:
 
     @property
     def boxes(self) -> int:
-        """About how many boxes of frequencies a search begins with."""
+        """Frequencies up to which all of them take less time than a search, about."""
         return math.prod(max(1, BOXES * len(self.degree) * d) for d in self.degree)
+
+    @property
+    def first_boxes(self) -> float:
+        """How many boxes of frequencies a search begins with; few are split later."""
+        deltas = [math.pi / 2 * d for d in self.degree if d]
+        if self.real and deltas:  # half of one axis stands for all of it
+            deltas[0] /= 2
+        count = 1
+        while sum(deltas) > FIRST_DELTA:
+            count *= 2
+            deltas[deltas.index(max(deltas))] /= 2
+        return min(count, self.frequencies)
 
     @property
     def is_searched(self) -> bool:
@@ -181,18 +198,41 @@ def of_torus(
         count = min(count, BOX_FACTOR * size.boxes)
     work = SCREENED_WORK if is_screened else DOUBLE_WORK
     # Transforming more taps than the measured kernels have costs extra.
-    taps = torus.taps if torus.taps < SEPARABLE else 2 * torus.taps / torus.kernel[0]
     each = _work(VALUES_WORK if by_values else work, side, other)
-    each += 4 * side * other * max(taps - TAPS, 0)
+    each += 4 * side * other * max(taps_each(torus) - TAPS, 0)
     operations, start = size.groups * count * each, START_SECONDS
     if is_screened:
         operations += size.groups * size.nodes * _work(NODE_WORK, side, other)
         start += SCREENING_SECONDS
-    start *= ROUNDS if size.is_searched else 1
+    if size.is_searched:
+        start *= ROUNDS
+        start += FACTOR_SECONDS * size.first_boxes * _factors(torus)
     kernel = torus.groups * torus.out_channels * torus.in_channels * torus.taps
     held = min(48 * size.groups * count * side * other, WORKING_SET)
     memory = 80 * kernel + BASE_MEMORY + int(held)
     return Cost(start + operations / machine.speed, memory)
+
+
+def taps_each(torus: Stencil) -> float:
+    """Taps that are summed up for each entry of a matrix, about.
+
+    Where the first axis is transformed first, frequencies share its sums.
+    """
+    if _is_separable(torus):
+        return 2 * torus.taps / torus.kernel[0]
+    return torus.taps / len(pattern_of(torus).phases)
+
+
+def _factors(torus: Stencil) -> int:
+    """Phase factors that a frequency needs."""
+    first = torus.kernel[0]
+    return first + torus.taps // first if _is_separable(torus) else torus.taps
+
+
+def _is_separable(torus: Stencil) -> bool:
+    """As `first_axis_taps`: whether the first axis is transformed first."""
+    several = 1 < torus.kernel[0] < torus.taps
+    return several and torus.taps >= SEPARABLE and max(torus.stride) == 1
 
 
 def of_values(torus: Stencil, machine: Machine) -> Cost:

@@ -49,6 +49,9 @@ def draw_report(
 ) -> None:
     """Draw the sorted singular values of all layers on `ax`, colored by layer order.
 
+    Ranks begin with 1, on a logarithmic axis: layers have a thousand values or
+    millions, and on a linear one the small ones would vanish.
+
     Parameters
     ----------
     report : Report
@@ -196,10 +199,16 @@ def _line(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ranks, and the values in descending order; of many, evenly spaced ones."""
     values = spectrum.sorted_values()
-    ranks = np.linspace(0, 1, values.size) if normalized else np.arange(values.size)
-    largest = values[0] if ratio and values.size and values[0] > 0 else 1.0
-    if values.size > POINTS:
-        drawn = np.linspace(0, values.size - 1, POINTS).round().astype(int)
+    count = values.size
+    ranks = np.linspace(0, 1, count) if normalized else np.arange(1, count + 1)
+    largest = values[0] if ratio and count and values[0] > 0 else 1.0
+    if count > POINTS:
+        spaced = (
+            np.linspace(0, count - 1, POINTS)
+            if normalized
+            else np.geomspace(1, count, POINTS) - 1
+        )
+        drawn = np.unique(spaced.round().astype(int))
         ranks, values = ranks[drawn], values[drawn]
     return ranks, values / largest
 
@@ -224,9 +233,12 @@ def _finish(
         ax.set_yscale("log", nonpositive="mask")
         ax.set_ylim(max(floor, top / 10**DECADES) / 1.2, 1.2 * top)
     if normalized:
+        ax.set_xscale("linear")
         ax.set_xlim(0, 1)
     else:
-        thousands = require("matplotlib.ticker", extra="plot").EngFormatter(sep="")
-        ax.xaxis.set_major_formatter(thousands)
+        ticker = require("matplotlib.ticker", extra="plot")
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
+        ax.xaxis.set_minor_formatter(ticker.NullFormatter())
     ax.grid(True, which="major", color="0.9", linewidth=0.8)
     ax.spines[["top", "right"]].set_visible(False)

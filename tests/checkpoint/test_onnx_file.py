@@ -746,6 +746,19 @@ def test_open_sizes_are_said_with_an_example(tmp_path, shape, said):
     assert reads(model, tmp_path, (1, 2, 9)).advice == ()
 
 
+def test_the_example_for_an_input_of_two_axes_is_a_signal(tmp_path):
+    nodes = [
+        make_node("Unsqueeze", ["x", "1"], ["a"]),
+        make_node("Conv", ["a", "w"], ["y"], strides=[64]),
+    ]
+    tensors = [stored("w", np.ones((2, 1, 128))), stored("1", np.array([1]))]
+    model = model_of(nodes, tensors, [value("x", [2, None])])
+    (advice,) = reads(model, tmp_path).advice
+    assert "is 2 x size 1 with size 1 free: pass --input" in advice
+    assert "--input 2x16000." in advice
+    assert grids(reads(model, tmp_path, (2, 16000))) == [(16000,)]
+
+
 def test_a_layer_with_a_numbered_weight_is_called_after_its_node(tmp_path):
     names = {
         ("2228", "/layer1/conv/Conv"): "layer1/conv",

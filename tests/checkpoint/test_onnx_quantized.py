@@ -49,17 +49,23 @@ def test_qlinearconv_is_that_of_the_reference_evaluator(tmp_path, rng, count):
     np.testing.assert_array_equal(matrix(kernel), of_basis(model, (2, 6, 1)))
 
 
-def dynamic(op, weight, scale, zero, reshaped, **attributes):
-    """As onnxruntime quantizes a layer whose input has a scale of its own."""
+def dynamic(op, weight, scale, zero, reshaped, *, bias=None, **attributes):
+    """As onnxruntime quantizes a layer whose input has a scale of its own.
+
+    Older versions add a bias of integers.
+    """
     nodes = [
         make_node("DynamicQuantizeLinear", ["x"], ["q", "xs", "xz"]),
         make_node(op, ["q", "w", "xz", "wz"], ["i"], "layer", **attributes),
-        make_node("Cast", ["i"], ["f"], to=FLOAT),
+        make_node("Cast", ["i" if bias is None else "b"], ["f"], to=FLOAT),
         make_node("Mul", ["xs", "ws"], ["flat"]),
         make_node("Reshape", ["flat", "to"], ["both"]),
         make_node("Mul", ["f", "both"], ["y"]),
     ]
     tensors = {"w": weight, "ws": scale, "wz": zero, "to": np.array(reshaped)}
+    if bias is not None:
+        nodes.insert(2, make_node("Add", ["i", "bias"], ["b"]))
+        tensors["bias"] = bias
     shape = ["N", *weight.shape[1:-1], 7] if "Conv" in op else ["N", len(weight)]
     return model_of(
         nodes,
@@ -68,13 +74,17 @@ def dynamic(op, weight, scale, zero, reshaped, **attributes):
     )
 
 
+@pytest.mark.parametrize("bias", [None, np.array([[[5], [-7], [2]]], "i4")])
 @pytest.mark.parametrize("count", [(), (3,)])
-def test_convinteger_is_that_of_the_reference_evaluator(tmp_path, rng, count):
+def test_convinteger_is_that_of_the_reference_evaluator(tmp_path, rng, count, bias):
     weight = rng.integers(-50, 50, (3, 2, 3)).astype("i1")
     scale, shape = scales(count, rng).astype("f"), [1, -1, 1]
-    model = dynamic("ConvInteger", weight, scale, np.int8(3), shape, pads=[1, 1])
-    kernel = only(reads(model, tmp_path))
-    want = of_basis(model, (2, 7))
+    plain, biased = (
+        dynamic("ConvInteger", weight, scale, np.int8(3), shape, bias=b, pads=[1, 1])
+        for b in (None, bias)
+    )
+    kernel = only(reads(biased, tmp_path))
+    want = of_basis(plain, (2, 7))
     np.testing.assert_allclose(matrix(kernel), want, atol=1e-4)
 
 

@@ -113,6 +113,45 @@ def test_where_sizes_are_lost_is_said(tmp_path):
     assert advice.startswith("Sizes are unknown, because the graph's input")
 
 
+def branching(condition):
+    """An If whose branches differ in size, as torch exports what may be squeezed."""
+    halves = make_node("MaxPool", ["x"], ["t"], kernel_shape=[2, 2], strides=[2, 2])
+    branches = {
+        "then_branch": make_graph([halves], "then", [], [value("t")]),
+        "else_branch": make_graph(
+            [make_node("Identity", ["x"], ["e"])], "else", [], [value("e")]
+        ),
+    }
+    return make_node("If", [condition], ["v"], "either", **branches)
+
+
+# Of a second input, whose last size has the name of the first one's batch.
+ALONE = [
+    make_node("Shape", ["state"], ["s"], start=1),
+    make_node("Equal", ["s", "1"], ["alone"]),
+]
+
+
+@pytest.mark.parametrize(("batch", "grid"), [(1, (3, 4)), (2, (6, 8))])
+def test_an_if_gives_what_its_branch_gives(tmp_path, batch, grid):
+    inputs = [value("x", ["N", 2, 6, 8]), value("state", [3, "N"])]
+    nodes = [*ALONE, branching("alone"), LAST]
+    model = model_of(nodes, [KERNEL, whole("1", [1])], inputs)
+    assert grids(reads(model, tmp_path, (batch, 2, 6, 8))) == [grid]
+    model.graph.output.append(value("v"))
+    feeds = {"x": np.zeros((batch, 2, 6, 8)), "state": np.zeros((3, batch))}
+    assert Evaluator(model).run(None, feeds)[-1].shape[2:] == grid
+    assert grids(reads(model, tmp_path)) == [(3, 4)]  # an open batch is 1
+
+
+def test_an_if_that_the_input_decides_has_no_grid(tmp_path):
+    inputs = [value("x", [1, 2, 6, 8]), value("c", [], Tensor.BOOL)]
+    model = model_of([branching("c"), LAST], [KERNEL], inputs)
+    network = reads(model, tmp_path)
+    assert grids(network) == [None]
+    assert network.advice[0].startswith("Sizes are unknown after If 'either': ")
+
+
 def looping(pads):
     """A Loop whose body keeps the size of its state, or changes it."""
     body = make_graph(

@@ -117,6 +117,65 @@ def test_models_from_before_tensorflow_2(tmp_path, resource):
         assert layer.geometry.grid in (None, (height, 8))
 
 
+def frozen_graph(path, rng):
+    """A graph with all layers, whose weights are constants, as a file; these weights.
+
+    One more has a weight that is computed, and one a weight that is a single number.
+    """
+    tf = needed("tensorflow")
+    found = [rng.standard_normal(w).astype("f4") for _, w, _, _ in ALL.values()]
+    turned = rng.standard_normal((4, 2, 3, 3)).astype("f4")
+
+    @tf.function(input_signature=[tf.TensorSpec(shape) for shape, *_ in ALL.values()])
+    def every(*inputs):
+        for i, (x, (_, _, make, args)) in enumerate(zip(inputs, ALL.values())):
+            weight = tf.constant(found[i], name=f"w{i}")
+            make(x, tf.identity(weight) if i % 2 else weight, tf, *args)
+        x = tf.ones((1, 5, 5, 2))
+        weight = tf.transpose(tf.constant(turned), (2, 3, 1, 0))
+        tf.nn.conv2d(x, weight, 1, "SAME", name="turned")
+        tf.nn.conv2d(x, tf.constant(1.0, shape=(3, 3, 2, 4)), 1, "SAME", name="flat")
+
+    graph = every.get_concrete_function().graph.as_graph_def(add_shapes=True)
+    path.write_bytes(graph.SerializeToString())
+    return found
+
+
+def test_a_frozen_graph_has_the_layers_that_tensorflow_has(tmp_path, rng):
+    weights = frozen_graph(tmp_path / "frozen.pb", rng)
+    selected = select(tmp_path / "frozen.pb", Options())
+    layers = {layer.name: layer for layer in selected.layers}
+    for i, (name, weight) in enumerate(zip(ALL, weights)):
+        layer = layers.pop(f"w{i}")
+        assert layer.unknown == ()
+        found = cs.dense_matrix(layer.load().weight, layer.geometry)
+        np.testing.assert_allclose(found, columns_of(name, weight), atol=3e-6)
+    why = "is Conv2D: its weight is computed by Transpose"
+    assert selected.skipped["turned"] == why
+    assert not layers
+    assert selected.skipped["flat"].startswith("is Conv2D: its weight ")
+
+
+def test_a_damaged_frozen_graph_is_read_or_refused(tmp_path, rng):
+    path = tmp_path / "frozen.pb"
+    frozen_graph(path, rng)
+    data, read, refused, draw = path.read_bytes(), 0, 0, random.Random(0)
+    for _ in range(200):
+        new = bytearray(data)
+        for _ in range(draw.randint(1, 5)):
+            new[draw.randrange(len(new))] = draw.randrange(256)
+        is_cut = draw.random() < 0.2
+        path.write_bytes(new[: draw.randrange(len(new))] if is_cut else new)
+        try:
+            for kernel in read_network(path).kernels:
+                assert kernel.load().shape == kernel.shape
+            read += 1
+        except (ValueError, OSError) as error:
+            refused += bool(str(error))
+    assert read + refused == 200
+    assert min(read, refused) > 10
+
+
 def test_variables_that_no_convolution_reads_are_named(saved):
     skipped = dict(read_network(saved[0]).skipped)
     assert skipped["table"] == "is read by no convolution of the graph"

@@ -1,6 +1,7 @@
 """How long a norm may take, and what comes back where that is not enough."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -48,6 +49,21 @@ def test_a_budget_is_a_positive_number(budget, rng):
     for job in (operator_norm, plan):
         with pytest.raises(ValueError, match="`budget` must be a positive, finite"):
             job(weight, ZEROS, budget=budget)
+
+
+def test_a_kernel_of_many_taps_is_planned_in_little_memory(rng):
+    """The windows of speech networks: a table of which taps couple would take 2 GB."""
+    weight = rng.standard_normal((4, 1, 128))
+    geometry = Geometry(128, stride=64, padding="valid", boundary="zeros")
+    tracemalloc.start()
+    try:
+        found = operator_norm(weight, geometry)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    norm = norm_by_matrix(weight, geometry)
+    assert found.lower * (1 - ROOM) <= norm <= found.upper * (1 + ROOM)
+    assert peak < 2**27
 
 
 def test_without_time_the_reshaped_kernel_bounds_the_norm(rng):

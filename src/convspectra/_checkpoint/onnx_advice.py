@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 EXAMPLE = 224  # for a size that is open
+SAMPLES = 16000  # the same for an input of two axes: a second of speech
 MOST = 5  # nodes that are named
 LONGEST = 40  # characters of a name that are shown
 
@@ -24,11 +25,12 @@ def free_sizes(graph: Any, channels: int) -> str:
             f"--input, for example --input 1x{channels}x{EXAMPLE}x{EXAMPLE}."
         )
     dims = list(tensor.shape.dim)[:10]
-    names = [_name(dim, axis) for axis, dim in enumerate(dims)]
+    places = "NC" if len(dims) > 2 else "N"
+    names = [_name(dim, axis, places) for axis, dim in enumerate(dims)]
     free = [n for n, dim in zip(names, dims) if dim.dim_value < 1]
     if not free:
         return ""
-    likely = [1, channels, *[EXAMPLE] * len(dims)]
+    likely = [1, channels, *[EXAMPLE] * len(dims)] if len(dims) > 2 else [1, SAMPLES]
     example = [d.dim_value if d.dim_value > 0 else n for d, n in zip(dims, likely)]
     return (
         f"Sizes are unknown, because the graph's input {name!a} is "
@@ -50,11 +52,11 @@ def lost_sizes(nodes: Sequence[str]) -> str:
     )
 
 
-def _name(dim: Any, axis: int) -> str:
-    """What a size is called; those without a name by their places in NCHW."""
+def _name(dim: Any, axis: int, places: str) -> str:
+    """What a size is called; those without a name by their places."""
     if dim.dim_value > 0:
         return str(dim.dim_value)
     given = dim.dim_param[:LONGEST]
     if given.isprintable() and given.strip("?"):
         return given
-    return "NC"[axis] if axis < 2 else f"size {axis}"
+    return places[axis] if axis < len(places) else f"size {axis}"

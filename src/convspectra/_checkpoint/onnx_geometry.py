@@ -60,7 +60,10 @@ def without_weights(model: Any, path: Path) -> Any:
 
 
 def resize(graph: Any, sizes: tuple[int, ...]) -> None:
-    """State the sizes of the network's input, forget those computed from it."""
+    """State the sizes of the network's input, forget those computed from it.
+
+    A size that has a name in the file is the same wherever it has that name.
+    """
     weights = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in weights]
     if not inputs or not inputs[0].type.HasField("tensor_type"):
@@ -71,9 +74,15 @@ def resize(graph: Any, sizes: tuple[int, ...]) -> None:
             f"`--input` must have {len(tensor.shape.dim)} sizes, one for each axis of "
             f"the network's input {inputs[0].name!r}, got {'x'.join(map(str, sizes))}."
         )
+    names = [dim.dim_param for dim in tensor.shape.dim]
     tensor.shape.Clear()
     for value in sizes:
         tensor.shape.dim.add().dim_value = size("--input", value, least=1)
+    known = {name: value for name, value in zip(names, sizes) if name}
+    for other in inputs[1:]:
+        for dim in other.type.tensor_type.shape.dim:
+            if dim.dim_param in known:
+                dim.dim_value = known[dim.dim_param]
     entering, *inside = graphs(graph)
     for part in (entering, *inside):
         part.ClearField("value_info")

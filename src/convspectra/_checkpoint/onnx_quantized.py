@@ -76,8 +76,10 @@ def _scale_after(
 
     As onnxruntime's dynamic quantization has it: the integers are cast and multiplied
     with the product of the scale of the input, which is computed, and of the weight.
+    Older versions add the bias first, as integers.
     """
-    cast = _only_reader(node, "Cast", readers)
+    biased = _only_reader(node, "Add", readers) or node
+    cast = _only_reader(biased, "Cast", readers)
     times = cast and _only_reader(cast, "Mul", readers)
     if not times:
         return ""

@@ -66,13 +66,15 @@ def graphs(graph: Any) -> Iterator[Any]:
     """A graph and those inside its nodes, in the order of the package."""
     yield graph
     for node in graph.node:
-        for body in bodies(node):
+        for _, body in bodies(node):
             yield from graphs(body)
 
 
-def bodies(node: Any) -> Iterator[Any]:
+def bodies(node: Any) -> Iterator[tuple[str, Any]]:
+    """The graphs of a node with the names of their attributes."""
     for found in node.attribute:
-        yield from (*([found.g] if found.HasField("g") else []), *found.graphs)
+        for body in (*([found.g] if found.HasField("g") else []), *found.graphs):
+            yield found.name, body
 
 
 def shapes(facts: Mapping[str, Fact]) -> Sizes:
@@ -147,7 +149,8 @@ class Walk:
     def bodies(self, node: Any, label: str, facts: Facts) -> None:
         """Go through those of a node, and take what an If or a Loop gives from them."""
         loop, ends = node.op_type == "Loop", []
-        for body in bodies(node):
+        taken = branch_taken(node, facts)
+        for name, body in bodies(node):
             graph, read, inner = len(self.found), len(self.lost), facts.new_child()
             if loop:
                 inner.update(loop_states(node, body, facts))
@@ -156,8 +159,8 @@ class Walk:
                 self.found[graph:] = [{} for _ in self.found[graph:]]
                 self.lost[read:] = [(x.input[0], label) for x in convolutions(body)]
                 return
-            # The condition is no output of the Loop.
-            ends.append([inner.get(value.name) for value in body.output[loop:]])
+            if taken in ("", name):  # the condition is no output of the Loop
+                ends.append([inner.get(value.name) for value in body.output[loop:]])
         states = len(node.input) - 2 if loop else len(node.output)
         if loop or node.op_type == "If":
             for name, *found in list(zip(node.output, *ends))[:states]:
@@ -269,6 +272,16 @@ def small_array(tensor: Any) -> np.ndarray | None:
         return None
 
 
+def branch_taken(node: Any, facts: Facts) -> str:
+    """The attribute of an If whose condition is known; empty for all other nodes."""
+    if node.op_type != "If" or not node.input or node.input[0] not in facts:
+        return ""
+    condition = facts[node.input[0]].value
+    if condition is None or condition.size != 1:
+        return ""
+    return "then_branch" if condition.item() else "else_branch"
+
+
 def loop_states(node: Any, body: Any, facts: Facts) -> dict[str, Fact]:
     """The states of a Loop with the sizes that they begin with."""
     pairs = zip(body.input[2:], node.input[2:])
@@ -289,9 +302,13 @@ def is_lasting(body: Any, facts: Facts) -> bool:
 
 
 def with_batch_of_one(model: Any) -> Any:
-    for value in model.graph.input:
-        for dim in value.type.tensor_type.shape.dim[:1]:
-            dim.dim_value = dim.dim_value or 1
+    """Open first sizes become 1, and so do others that have the name of one."""
+    every = [list(value.type.tensor_type.shape.dim) for value in model.graph.input]
+    batches = [dim for dims in every for dim in dims[:1] if dim.dim_value < 1]
+    names = {dim.dim_param for dim in batches if dim.dim_param}
+    batches += [dim for dims in every for dim in dims[1:] if dim.dim_param in names]
+    for dim in batches:
+        dim.dim_value = 1
     return model
 
 

@@ -1,4 +1,7 @@
-"""Kernels of TensorFlow's SavedModels: variables, and what the graph says of them."""
+"""Kernels of TensorFlow's SavedModels: variables, and what the graph says of them.
+
+A frozen graph is read too: it is one file, with constants in the place of variables.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,17 +12,18 @@ import numpy as np
 
 from .._layer.geometry import Geometry
 from .keras_config import by_name, layer_shape, to_layer
-from .protobuf_wire import first, message
+from .protobuf_wire import Message, first, message
 from .records import Kernel, Network
-from .saved_model_graph import Node, Use, look_through
+from .saved_model_graph import Found, Node, Use, look_through
 from .stored import Refusal, parsing
-from .tensor_bundle import Variable, read_bundle
+from .tensor_bundle import Constant, Variable, read_bundle
 from .tflite_geometry import SAME, VALID, transposed_padding
 
 WHAT = "SavedModel"
 LARGEST = 2**28  # bytes of the graph
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # of the keys of variables
-NO_COPY = "is in a SavedModel, of which no copy is made"
+NO_COPY = "is in a SavedModel or a frozen graph, of which no copy is made"
+MISSING = "is not in its shards"
 ROLES = {
     **{"Conv2D": "conv", "Conv3D": "conv", "Conv2DBackpropInput": "transpose"},
     **{"DepthwiseConv2dNative": "depthwise", "MatMul": "dense"},
@@ -34,31 +38,21 @@ def read_saved_model(path: Path) -> Network:
     size = path.stat().st_size
     if size > LARGEST:
         raise Refusal(f"The graph of a {WHAT} must have at most {LARGEST} bytes.")
-    prefix = path.parent / "variables" / "variables"
-    if not prefix.with_name("variables.index").is_file():
-        raise Refusal(
-            f"A {WHAT} must have variables/variables.index beside it, got none. Fetch "
-            "it again, or name a model that is not frozen."
-        )
     with parsing(WHAT):
-        model = message(memoryview(path.read_bytes()))
-        graph = first(message(first(model, 2)), 2)
-        found = look_through(graph)
-        variables = read_bundle(prefix)
+        data = memoryview(path.read_bytes())
+        found = look_through(_graph(message(data), data))
+        variables = _variables(path, found)
         kernels: dict[str, Kernel] = {}
-        skipped: dict[str, str] = {}
+        skipped: dict[str, str] = dict(found.computed)
         used: set[str] = set()
-        distinct = _distinct(found.uses, found.keys, variables, skipped)
-        counts = Counter(found.names.get(use.variable) for use, _ in distinct.values())
-        for index, (use, stated) in enumerate(distinct.values()):
-            key, name = found.keys[use.variable], found.names.get(use.variable, "")
-            used.add(key)
+        distinct = _distinct(found, variables, skipped)
+        counts = Counter(found.names.get(use.variable) for use, _, _ in distinct)
+        for index, (use, weight, stated) in enumerate(distinct):
+            name = found.names.get(use.variable, "")
+            used.add(found.keys.get(use.variable, ""))
             name = name if counts[name] == 1 else f"{name}@{index}"
-            variable = variables[key]
-            if isinstance(variable, Variable):
-                shape = _shape(use.node, variable)
-                role = ROLES[use.node.op]
-                kernels[name] = _kernel(name, variable, shape, role, stated)
+            shape = _shape(use.node, weight)
+            kernels[name] = _kernel(name, weight, shape, ROLES[use.node.op], stated)
         for key, variable in variables.items():
             if key in used:
                 continue
@@ -76,31 +70,52 @@ def read_saved_model(path: Path) -> Network:
     return Network(tuple(kernels.values()), tuple(skipped.items()), _refuse)
 
 
+def _graph(model: Message, data: memoryview) -> memoryview | int | None:
+    """The graph of a SavedModel, or the file itself if that is a graph.
+
+    A graph begins with its nodes, which are messages, a model with a number.
+    """
+    if isinstance(first(model, 1), memoryview):
+        return data
+    return first(message(first(model, 2)), 2)
+
+
+def _variables(path: Path, found: Found) -> dict[str, Variable | str]:
+    prefix = path.parent / "variables" / "variables"
+    if prefix.with_name("variables.index").is_file():
+        return read_bundle(prefix)
+    if found.constants:
+        return {}
+    raise Refusal(
+        f"A {WHAT} must have variables/variables.index beside it, got none, and no "
+        "constants that convolutions read. Fetch it again."
+    )
+
+
 def _distinct(
-    uses: list[Use],
-    keys: Mapping[str, str],
-    variables: Mapping[str, Variable | str],
-    skipped: dict[str, str],
-) -> dict[Any, tuple[Use, dict[str, Any]]]:
-    """Uses that differ, each with its geometry; others are skipped, with why."""
-    found: dict[Any, tuple[Use, dict[str, Any]]] = {}
-    for use in uses:
-        variable = variables.get(keys.get(use.variable, ""), "is not in its shards")
+    found: Found, variables: Mapping[str, Variable | str], skipped: dict[str, str]
+) -> list[tuple[Use, Variable | Constant, dict[str, Any]]]:
+    """Uses that differ, with weight and geometry; others are skipped, with why."""
+    distinct: dict[Any, tuple[Use, Variable | Constant, dict[str, Any]]] = {}
+    constants = {name: node.constant() for name, node in found.constants.items()}
+    for use in found.uses:
+        key = found.keys.get(use.variable, "")
+        weight = constants.get(use.variable) or variables.get(key, MISSING)
         try:
-            if isinstance(variable, str):
-                raise ValueError(f"its weight {variable}")
-            stated = _stated(use.node, use.sizes, _shape(use.node, variable))
+            if isinstance(weight, str):
+                raise ValueError(f"its weight {weight}")
+            stated = _stated(use.node, use.sizes, _shape(use.node, weight))
         except (ValueError, TypeError) as error:
             skipped[use.node.name] = f"is {use.node.op}: {error}".rstrip(".")
         else:
-            key = use.variable, use.node.op, tuple(sorted(stated.items()))
-            found.setdefault(key, (use, stated))
-    return found
+            same = use.variable, use.node.op, tuple(sorted(stated.items()))
+            distinct.setdefault(same, (use, weight, stated))
+    return list(distinct.values())
 
 
-def _shape(node: Node, variable: Variable) -> tuple[int, ...]:
+def _shape(node: Node, weight: Variable | Constant) -> tuple[int, ...]:
     """The shape of a weight as a node reads it: on one axis it gets another."""
-    shape = variable.entry.shape
+    shape = weight.entry.shape
     return (1, *shape) if node.op == "Conv2D" and len(shape) == 3 else shape
 
 
@@ -171,18 +186,18 @@ def _padding(
 
 def _kernel(
     name: str,
-    variable: Variable,
+    weight: Variable | Constant,
     shape: tuple[int, ...],
     role: str,
     stated: Mapping[str, Any],
 ) -> Kernel:
     def load() -> np.ndarray:
-        return np.array(to_layer(role, variable.load().reshape(shape)), order="C")
+        return np.array(to_layer(role, weight.load().reshape(shape)), order="C")
 
     return Kernel(
         name=name,
         shape=layer_shape(role, shape),
-        dtype=variable.entry.dtype,
+        dtype=weight.entry.dtype,
         stated=stated,
         load=load,
         linear=role == "dense",

@@ -2,7 +2,7 @@
 
 A SavedModel computes in functions that call each other, and hands them variables. These
 are followed from the graph into the functions, each of which is gone through once for
-each set of variables.
+each set of variables. In a frozen graph constants are in the place of variables.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .protobuf_wire import Message, first, integers, message, signed, text
-from .tensor_bundle import tensor_texts
+from .tensor_bundle import Constant, tensor_constant, tensor_texts
 
 MOST_NODES = 10**6  # and inputs of nodes that are looked at
+LONGEST = 80  # characters of a name that is said
 MOST_STEPS = 20  # from the use of a variable to where it comes from
 VARIABLES = ("VarHandleOp", "VariableV2")  # the latter before TensorFlow 2
 # Which give what they get, with another axis of size 1 at most.
@@ -58,14 +59,19 @@ class Node:
     def texts(self) -> list[str]:
         return tensor_texts(first(self._attribute("value"), 8))
 
+    def constant(self) -> Constant | str:
+        """What a Const holds, or why that cannot be read."""
+        return tensor_constant(self.name, first(self._attribute("value"), 8))
+
     def _attribute(self, name: str) -> Message:
         return self.attributes.get(name, {})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A function, or the graph itself, which has no arguments."""
+    """A function, or the graph itself, which has no arguments and no name."""
 
+    name: str
     nodes: Mapping[str, Node]
     arguments: tuple[str, ...] = ()
     sizes: Mapping[str, list[int] | None] = field(default_factory=dict)
@@ -78,9 +84,9 @@ class Function:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """A convolution, and the variable that is its weight."""
+    """A convolution, and the variable or constant that is its weight."""
 
-    variable: str  # the name of its node
+    variable: str  # the name of its node; of a constant, after that of its function
     node: Node
     sizes: list[int] | None  # of the input
 
@@ -92,13 +98,15 @@ class Found:
     uses: list[Use] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)  # of variables in the shards
     names: dict[str, str] = field(default_factory=dict)  # of variables, for people
+    constants: dict[str, Node] = field(default_factory=dict)  # that layers read
+    computed: dict[str, str] = field(default_factory=dict)  # why others are not read
 
 
 def look_through(graph_def: memoryview | int | None) -> Found:
     """Find the convolutions of a graph, and the keys of the variables."""
     graph = message(graph_def)
     functions = dict(map(_function, message(first(graph, 2)).get(1, [])))
-    functions[""] = Function(_nodes(graph.get(1, [])))
+    functions[""] = Function("", _nodes(graph.get(1, [])))
     found, seen, left = Found(), set(), MOST_NODES
     waiting: list[tuple[str, tuple[str | None, ...]]] = [("", ())]
     while waiting:
@@ -125,8 +133,16 @@ def _visit(
     elif node.op in LAYERS and len(node.inputs) > max(LAYERS[node.op]):
         weight, data = (node.inputs[i] for i in LAYERS[node.op])
         variable = _variable(weight, function, variables)
+        source = function.nodes.get(_plain(weight, function))
+        if source is not None and source.op == "Const":
+            variable = f"{function.name}/{source.name}".lstrip("/")
+            found.constants[variable] = source
+            found.names[variable] = source.name
         if variable is not None:
             found.uses.append(Use(variable, node, _sizes_of(data, function)))
+        elif source is not None and node.op != "MatMul":
+            why = f"is {node.op}: its weight is computed by {source.op[:LONGEST]}"
+            found.computed[node.name] = why
     elif node.op in ("AssignVariableOp", "Assign") and len(node.inputs) > 1:
         variable = _variable(node.inputs[0], function, variables)
         key = _restored(node.inputs[1], function)
@@ -150,11 +166,16 @@ def _source(name: str, function: Function) -> str:
 def _variable(
     name: str, function: Function, variables: Mapping[str, str | None]
 ) -> str | None:
-    plain = _source(name, function).partition(":")[0]
+    plain = _plain(name, function)
     node = function.nodes.get(plain)
     if node is not None:
         return node.name if node.op in VARIABLES else None
     return variables.get(plain)
+
+
+def _plain(name: str, function: Function) -> str:
+    """The name of the node or argument that an input comes from."""
+    return _source(name, function).partition(":")[0]
 
 
 def _restored(name: str, function: Function) -> str:
@@ -211,7 +232,8 @@ def _function(data: int | memoryview) -> tuple[str, Function]:
         stated = _map(message(first(entry, 2)).get(1, []))
         if 0 <= index < len(names):
             sizes[names[index]] = _sizes(stated.get("_output_shapes", {}))
-    return text(first(signature, 1)), Function(_nodes(found.get(3, [])), names, sizes)
+    name = text(first(signature, 1))
+    return name, Function(name, _nodes(found.get(3, [])), names, sizes)
 
 
 def _sizes(attribute: Message, output: int = 0) -> list[int] | None:

@@ -1,5 +1,9 @@
-"""The variables of a SavedModel: an index, which is a sorted table, and shards."""
+"""The variables of a SavedModel: an index, which is a sorted table, and shards.
 
+And tensors in a graph, which state their types and shapes in the same way.
+"""
+
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +39,18 @@ class Variable:
             return self.entry.read_from(stream)
 
 
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A tensor whose numbers are in the graph itself."""
+
+    entry: Entry
+    data: memoryview
+
+    def load(self) -> np.ndarray:
+        with parsing("graph"):
+            return self.entry.read_from(io.BytesIO(self.data))
+
+
 def read_bundle(prefix: Path) -> dict[str, Variable | str]:
     """The variables by their keys, or why one cannot be read."""
     index = prefix.with_name(f"{prefix.name}.index")
@@ -57,8 +73,7 @@ def _variable(prefix: Path, key: str, data: memoryview, shards: int) -> Variable
         return f"holds numbers of kind {kind}, not floating point"
     if 7 in stated:
         return "is stored in slices"
-    dims = message(first(stated, 2)).get(2, [])
-    shape = tuple(signed(first(message(dim), 1)) for dim in dims)
+    shape = _shape(first(stated, 2))
     shard, start, size = (signed(first(stated, field)) for field in (3, 4, 5))
     if not 0 <= shard < shards < 10**5 or len(shape) > 64:
         raise Refusal(f"{key!a} must be in one of {shards} shards, got {shard}.")
@@ -119,6 +134,30 @@ def _block(
         key = key[:shared] + bytes(block[at : at + more])
         at += more + length
         yield key, block[at - length : at]
+
+
+def _shape(data: memoryview | int | None) -> tuple[int, ...]:
+    dims = message(data).get(2, [])
+    return tuple(signed(first(message(dim), 1)) for dim in dims)
+
+
+def tensor_constant(name: str, data: memoryview | int | None) -> Constant | str:
+    """A constant tensor in a graph, or why it cannot be read."""
+    stated = message(data)
+    kind, shape = signed(first(stated, 1)), _shape(first(stated, 2))
+    if kind not in DTYPES or len(shape) > 64:
+        return f"holds numbers of kind {kind}, not floating point"
+    dtype, code = DTYPES[kind]
+    entry = Entry(name, dtype, shape, code, start=0)
+    # As they lie in memory, or one by one, packed: the same for floats.
+    content = first(stated, 4) or first(stated, {1: 5, 2: 6}.get(kind, 4))
+    if not isinstance(content, memoryview):
+        return "is not stored"
+    try:
+        check_size(shape, entry.stored_dtype.itemsize, len(content))
+    except Refusal:  # one number may stand for all
+        return f"of shape {shape} is stored in {len(content)} bytes"
+    return Constant(entry, content)
 
 
 def tensor_texts(data: memoryview | int | None) -> list[str]:

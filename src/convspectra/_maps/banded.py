@@ -23,6 +23,9 @@ from .._layer.stencil import Stencil, columns_read
 # Pairs of reads of one axis that are gone through: 7000 sites with three taps, which
 # takes some ten milliseconds.
 READS_LIMIT = 2**16
+# Numbers in the table of which taps couple which sites: 64 MB. A kernel of 256 taps has
+# 2^32 of them on an input of its own size.
+COUPLINGS_LIMIT = 2**23
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,7 +159,8 @@ class BandedGram:
 def banded_gram(stencil: Stencil) -> BandedGram | None:
     """The Gram matrix of a layer by rows of sites: of its two, the cheaper one.
 
-    None where the pairs of reads of an axis are too many to be gone through.
+    None where the pairs of reads of an axis are too many to be gone through, or its
+    taps too many to list those of each pair.
     """
     found = [_gram(stencil, on_rows=on_rows) for on_rows in (False, True)]
     return min(
@@ -216,9 +220,11 @@ def _coupled(
     *,
     count: int,
     taps: int,
-) -> AxisGram:
+) -> AxisGram | None:
     """The chains of `count` sites, of which these pairs of reads couple two each."""
     pairs, place = np.unique(member[one] * count + member[other], return_inverse=True)
+    if len(pairs) * taps * taps > COUPLINGS_LIMIT:
+        return None
     each = np.zeros((len(pairs), taps * taps), dtype=int)
     np.add.at(each, (place, tap[one] * taps + tap[other]), 1)
     counts, pattern = np.unique(each, axis=0, return_inverse=True)

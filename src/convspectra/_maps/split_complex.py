@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .._arrays.array import Array
-from .symbol import SEPARABLE, Taps, phase_factors, runs_of
+from .symbol import Taps, first_axis_taps, phase_factors, runs_of
 
 # Frequencies of the first axis that are transformed together.
 RUNS = 4
@@ -47,9 +47,7 @@ class ColumnSymbols:
             for target, part in zip(split, parts):
                 target[..., :rows] = part[own]
             self.taps.append(split.reshape(-1, math.prod(self.component_shape)))
-        self.first = 1  # taps along the first axis, if that is transformed first
-        if len(weight) >= SEPARABLE and len(self.phases) == 1 and self.is_real:
-            self.first = len(np.unique(taps.shifts[:, 0]))
+        self.first = first_axis_taps(taps) if self.is_real else 1
 
     def at(
         self, frequencies: np.ndarray, grid_sizes: np.ndarray
@@ -138,9 +136,8 @@ class BatchedSymbols:
         if flat.imag.any():
             self.im = [np.ascontiguousarray(flat.imag[:, part]) for part in taps.phases]
         self.taps_needed = np.arange(len(taps.shifts))
-        self.first, self.by_axis = 1, None
-        if len(taps.shifts) >= SEPARABLE and len(taps.phases) == 1 and self.im is None:
-            self.first = len(np.unique(taps.shifts[:, 0]))
+        self.first, self.by_axis = first_axis_taps(taps), None
+        if self.first > 1 and self.im is None:
             split = self.re[0].reshape(len(flat), self.first, -1)
             self.by_axis = np.ascontiguousarray(split.swapaxes(0, 1))
             rest = split.shape[2]

@@ -108,6 +108,14 @@ def taps_of(weight: Array, stencil: Stencil) -> Taps:
     )
 
 
+def first_axis_taps(taps: Taps) -> int:
+    """Taps along the first axis, if transforming it first takes less time; else 1."""
+    if len(taps.phases) > 1 or len(taps.shifts) < SEPARABLE:
+        return 1
+    first = len(np.unique(taps.shifts[:, 0]))
+    return first if first < len(taps.shifts) else 1
+
+
 def common_steps(shifts: np.ndarray) -> np.ndarray:
     """The largest step that all shifts are multiples of, on each axis."""
     return np.maximum(np.gcd.reduce(shifts, axis=0), 1)
@@ -160,8 +168,8 @@ def symbol(taps: Taps, phase: Array) -> Array:
     -------
     array, shape (frequencies, groups, out, columns)
     """
-    if is_host(phase) and len(taps.phases) == 1 and len(taps.shifts) >= SEPARABLE:
-        return _axis_by_axis(taps, phase)
+    if is_host(phase) and (first := first_axis_taps(taps)) > 1:
+        return _axis_by_axis(taps, phase, first)
     xp = namespace(phase)
     parts = [
         xp.reshape(
@@ -172,12 +180,11 @@ def symbol(taps: Taps, phase: Array) -> Array:
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
 
 
-def _axis_by_axis(taps: Taps, phase: np.ndarray) -> np.ndarray:
+def _axis_by_axis(taps: Taps, phase: np.ndarray, first: int) -> np.ndarray:
     """The symbol along the first axis, then for each frequency there along the rest.
 
     For large kernels that takes a fraction of the multiplications.
     """
-    first = len(np.unique(taps.shifts[:, 0]))
     rest = len(taps.shifts) // first
     entries = taps.weight.shape[1]
     starts, runs = runs_of(phase[:, ::rest])
@@ -272,10 +279,10 @@ def block_size(entries: int) -> int:
 
 
 def chunks(taps: Taps, count: int, *, copies: int = 4) -> list[slice]:
-    """Slices over `count` frequencies, so that `copies` of their matrices fit."""
+    """Slices over `count` frequencies: `copies` of their matrices and phases fit."""
     groups, out, _ = taps.channel_shape
-    bytes_each = 16 * copies * groups * max(out, taps.columns) * min(out, taps.columns)
-    size = max(1, WORKING_SET // bytes_each)
+    numbers_each = groups * out * taps.columns + len(taps.shifts)
+    size = max(1, WORKING_SET // (16 * copies * numbers_each))
     return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .._price import FIRST_DELTA
+
 # An axis is searched if a period of its highest wave has more grid points than this.
 # With fewer, half a step of the grid would cost too much of the threshold.
 POINTS_PER_PERIOD = 4
-# Largest delta of the boxes that a search begins with. cos(0.4) is 0.92: boxes whose
-# centers are less than 8 % below the threshold have to be split.
-FIRST_DELTA = 0.4
 # Grid points per axis that stand for the continuous torus: half a step of it is below
 # any tolerance, and products with shifts are exact in 64 bits.
 CONTINUOUS = 2**40

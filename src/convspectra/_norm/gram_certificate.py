@@ -30,6 +30,15 @@ NUMBERS_HELD = 2**22
 THREAD_PRODUCTS = 2**23
 
 
+def slices(count: int, *numbers: int) -> list[slice]:
+    """Slices of `count` frequencies, if each has as many numbers as the most of these.
+
+    At most `NUMBERS_HELD` together.
+    """
+    size = max(1, NUMBERS_HELD // max(numbers))
+    return [slice(i, min(i + size, count)) for i in range(0, count, size)]
+
+
 class GramPass(ABC):
     """What the passes on the CPU have in common.
 
@@ -64,9 +73,7 @@ class GramPass(ABC):
     def portions(self, frequencies: np.ndarray) -> list[slice]:
         """Slices of the frequencies that are few enough for one call."""
         nodes = math.prod(2 * int(d) + 1 for d in self.taps.degree)
-        size = max(1, NUMBERS_HELD // max(self.groups, len(self.taps.shifts), nodes))
-        count = len(frequencies)
-        return [slice(i, min(i + size, count)) for i in range(0, count, size)]
+        return slices(len(frequencies), self.groups, len(self.taps.shifts), nodes)
 
     def below(
         self, frequencies: np.ndarray, which: np.ndarray, squares: np.ndarray

@@ -30,13 +30,13 @@ import numpy as np
 
 from .._arrays.array import asarray_like, is_host
 from .._base import cached
+from .._maps.split_complex import BatchedSymbols
 from .._maps.symbol import (
     Pattern,
     Taps,
     common_steps,
     frequencies_of,
     matrix_at,
-    phase_factors,
 )
 from .._route import NormRoute
 from .boxes import (
@@ -47,7 +47,7 @@ from .boxes import (
     single_points,
 )
 from .flat_spectrum import may_be_flat, smallest_square
-from .gram_certificate import DoublePass, LibraryPass, top_singular_vectors
+from .gram_certificate import DoublePass, LibraryPass, slices, top_singular_vectors
 from .one_matrix import norm_of_one_matrix
 from .peak import NO_AGREEMENT, NO_PROGRESS, Peak
 from .rounding import UNIT_DOUBLE, effective_rtol, of_symbol
@@ -147,7 +147,9 @@ class _Search:
         self.taps, self.boxes, self.half_step = taps, boxes, half_step
         self.groups, out, _ = taps.channel_shape
         self.grid_sizes = grid_sizes = boxes.grid_sizes
-        self.by_values = route.algorithm == "search by values"
+        self.small = None
+        if route.algorithm == "search by values":
+            self.small = BatchedSymbols(taps)
         self.grams = (
             DoublePass(taps, grid_sizes)
             if is_host(taps.weight)
@@ -190,7 +192,10 @@ class _Search:
         """The boxes that may hold more than the threshold, after it has risen."""
         if not (self.threshold and len(boxes)):  # all taps are 0, or all is settled
             return boxes[:0]
-        portions = self.first_pass.portions(boxes.centers)
+        if self.small is None:
+            portions = self.first_pass.portions(boxes.centers)
+        else:
+            portions = slices(len(boxes), self.groups, len(self.small.taps_needed))
         above = [self._are_above(boxes[part]) for part in portions]
         return boxes[np.concatenate(above)]
 
@@ -198,8 +203,9 @@ class _Search:
         """Which boxes may hold more than the threshold, after it has risen."""
         centers, delta = boxes.centers, boxes.deltas
         are_above = np.zeros(len(boxes), dtype=bool)
-        if self.by_values:
-            return self._are_above_by_values(centers, delta)
+        if self.small is not None:
+            phases = self.small.phases(centers, self.grid_sizes)
+            return self._are_above_by_values(centers, delta, phases)
         delta = np.repeat(delta, self.groups)  # one for each matrix
         above = self._above(centers, np.arange(len(delta)), delta)
         points, wide = above[delta[above] == 0], above[delta[above] > 0]
@@ -214,13 +220,12 @@ class _Search:
         return are_above
 
     def _are_above_by_values(
-        self, centers: np.ndarray, delta: np.ndarray
+        self, centers: np.ndarray, delta: np.ndarray, phases: np.ndarray
     ) -> np.ndarray:
         """As `_are_above`, after the threshold has risen to the largest value.
 
         Values only claim what is below it; a factor certifies that for each box.
         """
-        phases = phase_factors(self.taps.shifts, centers, self.grid_sizes)
         small = SmallMatrices(self.taps, phases)
         norms = small.norms()
         self._rise_to(centers, int(np.argmax(norms)), exact=True)

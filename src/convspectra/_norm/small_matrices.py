@@ -57,7 +57,8 @@ def norm_of_small_matrices(taps: Taps, kept: Frequencies) -> Peak:
 class SmallMatrices:
     """The matrices H of NumPy's `taps`, at frequencies with these phase factors.
 
-    Taps are in double precision and near 1.
+    Taps are in double precision and near 1. The factors are those of all taps, or of
+    those that `BatchedSymbols` needs.
     """
 
     def __init__(self, taps: Taps, phases: np.ndarray) -> None:
