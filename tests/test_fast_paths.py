@@ -28,6 +28,7 @@ from convspectra._norm import (
     small_matrices,
 )
 from convspectra._norm import operator_norm as norms
+from convspectra._norm.rounding import of_stated_matrix
 from convspectra._route import NormRoute, norm_route
 
 
@@ -184,11 +185,12 @@ def test_one_matrix_stands_for_all_frequencies(shape, stride, grid, dtype, calls
     seen = calls((one_matrix, "norm_of_matrix"), (norms, "norm_of_matrix"))
     weight = kernel(rng, *shape, 1, 1, dtype=dtype)
     geometry = Geometry(grid=grid, stride=stride)
-    found = operator_norm(weight, geometry)
     want = np.linalg.norm(weight[:, :, 0, 0].astype(np.float64), 2)
-    assert found.lower <= want <= found.upper
-    assert found.gap <= 1e-8
-    assert len(seen) == 1
+    for count, rtol in enumerate((1e-4, 1e-8), start=1):
+        found = operator_norm(weight, geometry, rtol)
+        assert found.lower <= want <= found.upper
+        assert found.gap <= rtol
+        assert len(seen) == count
     if grid is not None:
         top = top_vectors(weight, geometry)
         np.testing.assert_allclose(top.gain, want, rtol=1e-5)
@@ -239,10 +241,52 @@ def test_one_matrix_whose_values_are_all_the_same_or_zero(side, rng):
     assert found.lower == found.upper == 0
 
 
+SPECTRA = {
+    "random": lambda side, rng: rng.random(side),
+    "flat": lambda side, _: np.ones(side),
+    "close": lambda side, _: np.linspace(1, 0.99, side),
+    "graded": lambda side, _: 0.1 ** np.arange(side),
+    "one": lambda side, _: np.append(1.0, np.zeros(side - 1)),
+}
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA)
+@pytest.mark.parametrize("side", [1, 2, 8, 33, 80])
+def test_a_high_power_bounds_the_norm(side, spectrum, rng):
+    """However loose it may be: what is too loose is left to others."""
+    values = SPECTRA[spectrum](side, rng)
+    left, right = (
+        np.linalg.qr(rng.standard_normal((n, side)))[0] for n in (side, side + 3)
+    )
+    for scale in (1e-50, 1.0, 1e50):
+        matrix = scale * (left * values) @ right.T
+        found = one_matrix._by_power(
+            matrix, matrix @ matrix.T, of_stated_matrix(*matrix.shape), 0.1
+        )
+        want, room = np.linalg.norm(matrix, 2), 1e-14 * scale
+        assert found.lower - room <= want <= found.upper + room
+        assert found.upper <= want * side ** (1 / 256) * (1 + 1e-11)
+        gains = np.linalg.norm(found.x @ matrix) / np.linalg.norm(found.x)
+        assert gains == pytest.approx(found.lower, rel=1e-11)
+
+
+def test_one_tap_of_any_size_or_none_is_as_before():
+    geometry, weight = Geometry(grid=4), np.ones((2, 3, 1))
+    for scale in (0.0, 1e-300, 1e-100, 1e100, 1e300):
+        found = operator_norm(scale * weight, geometry)
+        assert found.lower <= scale * np.sqrt(6) * (1 + 1e-15)
+        assert scale * np.sqrt(6) <= found.upper * (1 + 1e-15)
+        assert found.gap <= 1e-12
+    for wrong in (np.nan, np.inf):
+        weight[1, 1] = wrong
+        with pytest.raises(ValueError, match="finite"):
+            operator_norm(weight, geometry)
+
+
 def test_where_iteration_misses_a_matrix_is_decomposed(rng, monkeypatch):
     monkeypatch.setattr(one_matrix, "top_eigenvector", lambda _: np.eye(80)[0])
     weight = kernel(rng, 80, 100, 1)
-    found = operator_norm(weight, Geometry(grid=4))
+    found = operator_norm(weight, Geometry(grid=4), 1e-12)  # too close for a power
     want = np.linalg.norm(weight[:, :, 0], 2)
     assert found.lower <= want <= found.upper
     assert found.gap <= 1e-8

@@ -191,6 +191,14 @@ def scalar_like(weight: Array, value: float) -> Any:
     return xp.asarray(value, dtype=xp.float64, device=device_of(weight))
 
 
+def scalars_like(weight: Array, *values: float) -> list[Any]:
+    """Several of these, where `weight` is NumPy's, or torch's on the CPU."""
+    found = np.array(values)
+    if type(weight) is np.ndarray:
+        return list(found)
+    return list(sys.modules["torch"].from_numpy(found))
+
+
 def is_differentiated(weight: Array) -> bool:
     """Whether anyone may ask for a derivative by `weight`."""
     if is_tensorflow_array(weight):

@@ -21,12 +21,12 @@ from .._arrays.host import (
     detach_to_numpy,
     is_differentiated,
     numpy_view,
-    scalar_like,
+    scalars_like,
 )
 from .._arrays.threads import BLAS_SMALL_SIDE, one_blas_thread
-from .._base import fraction, positive
+from .._base import cached, fraction, positive
 from .._layer.geometry import Geometry
-from .._layer.stencil import Stencil, embedding, stencil_of
+from .._layer.stencil import Stencil, embedding, resolve, stencil_of
 from .._maps.banded import banded_gram
 from .._maps.matrix_free import operator_of
 from .._maps.symbol import taps_of
@@ -38,7 +38,7 @@ from .matrix_norm import by_matrix
 from .one_matrix import norm_of_matrix
 from .part import part_inside
 from .reshaped import by_reshaping
-from .rounding import UP, of_stated_matrix
+from .rounding import UP, Allowance, of_stated_matrix
 from .search import norm_on_torus
 from .top_vectors import (
     attained_near_peak,
@@ -50,6 +50,9 @@ from .zero_padding import by_compression
 # Numbers below SMALLEST_NORMAL have fewer digits than others; none is above LARGEST.
 SMALLEST_NORMAL = float(np.finfo(np.float64).smallest_normal)
 LARGEST = float(np.finfo(np.float64).max)
+# Characters of single and double precision, which are computed with as they are. And
+# the sizes of the largest entry between which squares neither overflow nor underflow.
+REAL, SAFE = "fd", (1e-60, 1e60)
 # The route of a layer that has the same real matrix at all frequencies.
 ONE_MATRIX = NormRoute("frequencies", "one matrix")
 # The route of what closes the gap of a compression.
@@ -178,31 +181,60 @@ def operator_norm(
     >>> print(found)
     2.414 <= norm <= 2.415 (matrix)
     """
-    stencil = stencil_of(weight, geometry)
     rtol = fraction("rtol", rtol)
     if budget is not None:
         budget = positive("budget", budget)
+    elif (found := _of_one_tap(weight, geometry, rtol)) is not None:
+        return found
+    stencil = stencil_of(weight, geometry)
 
     def find_route(plain: Array) -> NormRoute:
         real, host = not is_complex(plain), is_host(plain)
         return norm_route(stencil, real=real, on_host=host, rtol=rtol, budget=budget)
 
-    plain = numpy_view(weight) if stencil.taps == 1 else None
-    if plain is not None and find_route(plain) == ONE_MATRIX:
-        # Most layers of many networks are of this kind: as directly as can be.
-        lower, upper = (scalar_like(weight, x) for x in _of_one_tap(plain, rtol))
-        return NormBounds(lower, upper, ONE_MATRIX.method, stencil.grid)
     return norm_by(find_route, weight, stencil, rtol)
 
 
-def _of_one_tap(weight: np.ndarray, rtol: float) -> tuple[float, float]:
-    """Both bounds where the kernel is the matrix of all frequencies."""
-    double, scale = normalized(weight)
-    matrix = double.reshape(weight.shape[:2])
+def _of_one_tap(weight: Array, geometry: Geometry, rtol: float) -> NormBounds | None:
+    """The norm where a real kernel is the matrix of all frequencies, else None.
+
+    Most layers of many networks are of this kind: as directly as can be. None as well
+    for entries whose squares may overflow or underflow, and for what is no number.
+    """
+    plain = numpy_view(weight)
+    if plain is None or plain.dtype.char not in REAL or type(geometry) is not Geometry:
+        return None
+    one = _one_matrix(plain.shape, geometry)
+    if one is None:
+        return None
+    matrix = plain.reshape(plain.shape[:2]).astype(np.float64, copy=False)
+    if not SAFE[0] < float(np.abs(matrix).max()) < SAFE[1]:
+        return None
     is_small = min(matrix.shape) <= BLAS_SMALL_SIDE
     with nullcontext() if is_small else one_blas_thread():
-        found = norm_of_matrix(matrix, of_stated_matrix(*matrix.shape), rtol)
-    return _scaled(found.lower, found.upper, scale)
+        found = norm_of_matrix(matrix, one.allowance, rtol)
+    lower, upper = scalars_like(weight, found.lower, found.upper)
+    return NormBounds(lower, upper, ONE_MATRIX.method, one.grid)
+
+
+@dataclass(frozen=True, slots=True)
+class _OneMatrix:
+    """What is known before the numbers of a layer that has one matrix."""
+
+    grid: tuple[int, ...] | None
+    allowance: Allowance
+
+
+@cached(maxsize=256)
+def _one_matrix(shape: tuple[int, ...], geometry: Geometry) -> _OneMatrix | None:
+    """None unless real kernels of this shape have the same matrix at all frequencies.
+
+    And are that matrix: they have one tap.
+    """
+    stencil = resolve(shape, geometry)
+    if stencil.taps > 1 or norm_route(stencil, real=True, on_host=True) != ONE_MATRIX:
+        return None
+    return _OneMatrix(stencil.grid, of_stated_matrix(*shape[:2]))
 
 
 def norm_by(

@@ -299,6 +299,21 @@ def cholesky_norm(additions: int, side: int, size: float, unit: float) -> float:
     return cholesky(additions, unit) * size * (1 + gamma(2 * side + 12, unit))
 
 
+def power(side: int) -> float:
+    """How far |G| may be above s |P_k|_F^(1 / 2^k) as computed, relatively.
+
+    With P_0 = fl(G / s) and P_j+1 = fl(P_j P_j^T), in double precision. The norm of
+    P P^T is that of P, squared. Computed it is off by at most gamma(side) |P|_F^2, by
+    (1), and that is at most e |P|^2 with e = gamma(side^2). So |P_j|^2 (1 - e) is at
+    most |P_j+1|, and |P_0| at most |P_k|^(1 / 2^k) / (1 - e): the exponents 1/2, 1/4
+    and so on add up to less than 1. The Frobenius norm is off by gamma(side^2 + 1), and
+    the quotient by u sqrt(side) in norm; k roots are off by 2 u in all. This takes four
+    times gamma(side^2), with more than enough to spare: no power of up to 2^7 is below
+    side^-64, far from underflow.
+    """
+    return 4 * gamma(side * side + side + 16, UNIT_DOUBLE)
+
+
 def gain(side: int, columns: int, unit: float) -> float:
     """How far a computed |x H| / |x| may be above the norm of H, relatively.
 
