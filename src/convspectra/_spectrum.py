@@ -17,12 +17,13 @@ from ._arrays.array import (
     normalized,
     widen,
 )
-from ._arrays.host import from_numpy, numpy_or_none, one_thread
+from ._arrays.host import from_numpy, numpy_or_none, numpy_view, one_thread
 from ._arrays.linalg import svdvals, svdvals_of_single
 from ._arrays.sharding import replicated
 from ._arrays.threads import BLAS_SMALL_SIDE, spread
+from ._base import cached
 from ._layer.geometry import Geometry
-from ._layer.stencil import Stencil, stencil_of
+from ._layer.stencil import Stencil, resolve, stencil_of
 from ._maps.matrix import ENTRIES_LIMIT, group_matrices, matrix_shape
 from ._maps.symbol import (
     Frequencies,
@@ -69,7 +70,48 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
     >>> singular_values(kernel, Geometry(grid=4)).ravel()
     array([1., 1., 3., 1.])
     """
-    return values_of(weight, stencil_of(weight, geometry))
+    found = _of_single_tap(weight, geometry)
+    return values_of(weight, stencil_of(weight, geometry)) if found is None else found
+
+
+def _of_single_tap(weight: Array, geometry: Geometry) -> Array | None:
+    """The values of a 1x1 kernel in single precision, as directly as can be.
+
+    None for all others, and for what is no number.
+    """
+    plain = numpy_view(weight)
+    if plain is None or plain.dtype != np.float32 or type(geometry) is not Geometry:
+        return None
+    one = _one_matrix(plain.shape, geometry)
+    if one is None or not float(np.abs(plain).max()) < math.inf:
+        return None
+    with nullcontext() if one.is_small else one_thread(plain):
+        values = svdvals_of_single(plain.reshape(one.matrices))
+    found = np.empty((*one.rows, *values.shape), np.float32)
+    found[...] = values
+    return found if plain is weight else from_numpy(weight, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _OneMatrix:
+    """What is known before the numbers of a layer that has one matrix per group."""
+
+    rows: tuple[int, ...]
+    matrices: tuple[int, int, int]  # groups, and channels of each
+    is_small: bool  # enough for BLAS not to start threads
+
+
+@cached(maxsize=256)
+def _one_matrix(shape: tuple[int, ...], geometry: Geometry) -> _OneMatrix | None:
+    """None unless the values of this layer are those of its kernel, at all sites."""
+    stencil = resolve(shape, geometry)
+    if stencil.axes is None or values_route(stencil, on_host=True) != "one matrix":
+        return None
+    matrices = (stencil.groups, stencil.out_channels, stencil.in_channels)
+    is_small = stencil.groups == 1 and min(matrices[1:]) <= BLAS_SMALL_SIDE
+    if math.prod(stencil.stride) > 1 and matrices[1] > matrices[2]:
+        return None  # some values are zero: columns that no row reads
+    return _OneMatrix(stencil.rows, matrices, is_small)
 
 
 def values_of(

@@ -141,13 +141,20 @@ def is_transformed(x: Array) -> bool:
     """Whether `x` is in a transformation of torch.func, or has a forward tangent."""
     if not array_api_compat.is_torch_array(x):
         return False
-    from torch._C._functorch import is_functorch_wrapped_tensor
-    from torch.autograd import forward_ad
-
-    if is_functorch_wrapped_tensor(x):
+    is_wrapped, forward_ad = _torch_transformations()
+    if is_wrapped(x):
         return True
     dual = forward_ad._current_level >= 0
     return dual and forward_ad.unpack_dual(x).tangent is not None
+
+
+@cached(maxsize=None)
+def _torch_transformations() -> tuple[Any, Any]:
+    """What tells of torch.func, and of forward tangents: an import takes 10 us."""
+    from torch._C._functorch import is_functorch_wrapped_tensor
+    from torch.autograd import forward_ad
+
+    return is_functorch_wrapped_tensor, forward_ad
 
 
 def astype(x: Array, name: str) -> Array:

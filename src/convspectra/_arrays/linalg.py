@@ -38,13 +38,10 @@ def svdvals_of_single(x: np.ndarray) -> np.ndarray:
     by some 1e-16 of the largest one, and so a value by at most 1e-8 of the largest:
     less than single precision tells apart.
     """
-    double = x.astype(np.float64)
-    largest = np.abs(double).max(axis=(-2, -1), keepdims=True)
-    double /= np.where(largest > 0, largest, 1.0)
+    double = x.astype(np.float64)  # in which their squares are far from both ends
     double = double if x.shape[-2] <= x.shape[-1] else double.swapaxes(-2, -1)
     squares = np.linalg.eigvalsh(double @ double.swapaxes(-2, -1))[..., ::-1]
-    values = np.sqrt(np.maximum(squares, 0.0)) * largest[..., 0]
-    return values.astype(np.float32)
+    return np.sqrt(np.maximum(squares, 0.0)).astype(np.float32)
 
 
 def are_definite(matrices: Array) -> np.ndarray:

@@ -20,7 +20,7 @@ np.empty(2**24, np.uint8)
 
 T = TypeVar("T")
 # The largest side of a single matrix for which BLAS starts no threads that cost much.
-BLAS_SMALL_SIDE = 64
+BLAS_SMALL_SIDE = 48
 PORTIONS = 4  # per core, so that a slow one does not keep the others waiting
 
 
