@@ -12,7 +12,7 @@ import numpy as np
 from .flatbuffer import Table, root
 from .records import Kernel, Network
 from .stored import Entry, Patch, Refusal, check_size, parsing, write_patched
-from .tflite_geometry import LAYOUTS, Axes, geometry
+from .tflite_geometry import LAYOUTS, Axes, Blocks, geometry, grid_of, pairs
 
 WHAT = ".tflite file"
 LARGEST = 2**32  # bytes: the file is looked at as a whole
@@ -29,7 +29,9 @@ DTYPES = {
     18: ("bfloat16", "bfloat16"),
 }
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-DEQUANTIZE = 6
+INTEGERS = {2: "i4", 4: "i8"}  # kinds of sizes
+DEQUANTIZE, BATCH_TO_SPACE, SPACE_TO_BATCH = 6, 37, 38
+MOST_SIZES = 16  # numbers of a tensor that states sizes
 GENERATED = ("arith.constant", "tfl.pseudo", "")  # names that converters give
 
 
@@ -76,21 +78,28 @@ class Graph:
     """A graph of the model: its tensors, and the operators in their order."""
 
     def __init__(self, model: Table, graph: Table) -> None:
-        self._size = len(model.data)
+        self._data = model.data
         self._buffers, self._codes = model.tables(4), model.tables(1)
         self._tensors = graph.tables(0)
         self.operators = graph.tables(3)
         self._source: dict[int, int] = {}  # what a tensor is dequantized from
+        # Inputs of what cuts a grid into sub-grids, by its output, and of what puts it
+        # together, by the first of them.
+        self._cut: dict[int, np.ndarray] = {}
+        self._joined: dict[int, np.ndarray] = {}
         self.skipped: list[tuple[str, str]] = []
 
     def layers(self) -> Iterator[Layer]:
         """The layers that can be read; `skipped` says why others cannot."""
-        for operator in self.operators:
-            stated = self._codes[operator.integer(0, "<I")]
-            code = max(stated.integer(0, "<b"), stated.integer(3, "<i"))
-            inputs, outputs = (operator.numbers(f, "i4") for f in (1, 2))
+        for code, inputs, outputs in map(self._parts, self.operators):
             if code == DEQUANTIZE and len(inputs) == len(outputs) == 1:
                 self._source[int(outputs[0])] = int(inputs[0])
+            elif code == SPACE_TO_BATCH and len(inputs) == 3 and len(outputs) == 1:
+                self._cut[int(outputs[0])] = inputs
+            elif code == BATCH_TO_SPACE and len(inputs) == 3:
+                self._joined[int(inputs[0])] = inputs
+        for operator in self.operators:
+            code, inputs, outputs = self._parts(operator)
             if code not in LAYOUTS:
                 continue
             axes = LAYOUTS[code]
@@ -103,6 +112,12 @@ class Graph:
                 raise
             except (ValueError, TypeError) as error:
                 self.skipped.append((label, f"is {axes.kind}: {error}".rstrip(".")))
+
+    def _parts(self, operator: Table) -> tuple[int, np.ndarray, np.ndarray]:
+        """The code of an operator, its inputs and its outputs."""
+        stated = self._codes[operator.integer(0, "<I")]
+        code = max(stated.integer(0, "<b"), stated.integer(3, "<i"))
+        return code, operator.numbers(1, "i4"), operator.numbers(2, "i4")
 
     def _layer(
         self,
@@ -119,10 +134,33 @@ class Graph:
         )
         options = operator.table(4)
         stated = geometry(axes, options, weight.entry.shape, sizes, out_sizes)
+        cut = self._cut.get(int(inputs[axes.data]))
+        joined = self._joined.get(int(outputs[0]))
+        if cut is not None and joined is not None and axes.strides:
+            kernel = axes.shape(weight.entry.shape)[2:]
+            grid = grid_of(self._sizes(int(cut[0])), len(kernel))
+            stated = self._blocks(cut, joined).whole(kernel, stated, grid)
         own = weight.entry.name.partition(";")[0]
         is_generated = any(own.startswith(part) for part in GENERATED if part)
         name = label if is_generated or not own else own
         return Layer(name, weight, axes, stated)
+
+    def _blocks(self, cut: np.ndarray, joined: np.ndarray) -> Blocks:
+        block, paddings = (self._integers(int(i)) for i in cut[1:])
+        again, crops = (self._integers(int(i)) for i in joined[1:])
+        if block != again:
+            raise ValueError("it is cut into sub-grids that are not put together")
+        return Blocks(block, pairs(paddings), pairs(crops))
+
+    def _integers(self, index: int) -> tuple[int, ...]:
+        """The numbers of a tensor that states sizes."""
+        tensor = self._tensor(index)
+        kind = INTEGERS.get(tensor.integer(1, "<b"))
+        start, size = self._buffer(tensor.integer(2, "<I"))
+        if kind is None or not 0 < size <= MOST_SIZES * np.dtype(kind).itemsize:
+            raise ValueError("its sub-grids are not known")
+        data = self._data[start : start + size]
+        return tuple(int(n) for n in np.frombuffer(data, f"<{kind}"))
 
     def _tensor(self, index: int) -> Table:
         return self._tensors[index]
@@ -167,7 +205,7 @@ class Graph:
         start, size = buffer.integer(1, "<Q"), buffer.integer(2, "<Q")
         if start <= 1:  # beyond the first bytes only in files that are too large
             start, size = buffer.vector(0)
-        if start + size > self._size:
+        if start + size > len(self._data):
             raise Refusal(f"The buffers of a {WHAT} must lie inside it.")
         return start, size
 
