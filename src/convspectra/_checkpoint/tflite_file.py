@@ -30,7 +30,7 @@ DTYPES = {
 }
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = {2: "i4", 4: "i8"}  # kinds of sizes
-DEQUANTIZE, BATCH_TO_SPACE, SPACE_TO_BATCH = 6, 37, 38
+DEQUANTIZE, CUSTOM, BATCH_TO_SPACE, SPACE_TO_BATCH = 6, 32, 37, 38
 MOST_SIZES = 16  # numbers of a tensor that states sizes
 GENERATED = ("arith.constant", "tfl.pseudo", "")  # names that converters give
 
@@ -100,6 +100,8 @@ class Graph:
                 self._joined[int(inputs[0])] = inputs
         for operator in self.operators:
             code, inputs, outputs = self._parts(operator)
+            if code == CUSTOM and len(outputs):
+                self._name_custom(operator, int(outputs[0]))
             if code not in LAYOUTS:
                 continue
             axes = LAYOUTS[code]
@@ -118,6 +120,13 @@ class Graph:
         stated = self._codes[operator.integer(0, "<I")]
         code = max(stated.integer(0, "<b"), stated.integer(3, "<i"))
         return code, operator.numbers(1, "i4"), operator.numbers(2, "i4")
+
+    def _name_custom(self, operator: Table, output: int) -> None:
+        """Say that a convolution of somebody else's making is not read."""
+        custom = self._codes[operator.integer(0, "<I")].text(1, MOST_NAME)
+        if "conv" in custom.lower():
+            why = f"is of type {custom}: this operator is not read"
+            self.skipped.append((self._name(output), why))
 
     def _layer(
         self,

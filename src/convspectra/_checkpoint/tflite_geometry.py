@@ -134,7 +134,7 @@ class Blocks:
         grid: tuple[int, ...] | None,
     ) -> dict[str, Any]:
         """The geometry on the whole grid, from that on the sub-grids."""
-        axes = range(len(kernel))
+        axes, around = range(len(kernel)), stated["padding"]
         steps = per_axis(stated["dilation"], len(kernel))
         lengths = {len(x) for x in (self.block, self.paddings, self.crops)}
         plain = max(per_axis(stated["stride"], len(kernel))) == 1
@@ -143,8 +143,10 @@ class Blocks:
         dilation = tuple(d * block for d, block in zip(steps, self.block))
         padding = []
         for a in axes:
-            own = (0, 0) if stated["padding"] == "valid" else stated["padding"][a]
-            if stated["padding"] == "same":  # on each sub-grid
+            own = (0, 0)
+            if isinstance(around, tuple):
+                own = around[a]
+            elif around == "same":  # on each sub-grid
                 total = steps[a] * (kernel[a] - 1)
                 own = total // 2, total - total // 2
             sides = zip(own, self.paddings[a], self.crops[a])
