@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from .flatbuffer import Table, root
 from .records import Kernel, Network
 from .stored import Entry, Patch, Refusal, check_size, parsing, write_patched
 from .tflite_geometry import LAYOUTS, Axes, Blocks, geometry, grid_of, pairs
+from .tflite_sparse import Sparsity, sparsity
 
 WHAT = ".tflite file"
 LARGEST = 2**32  # bytes: the file is looked at as a whole
@@ -30,7 +31,7 @@ DTYPES = {
 }
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = {2: "i4", 4: "i8"}  # kinds of sizes
-DEQUANTIZE, CUSTOM, BATCH_TO_SPACE, SPACE_TO_BATCH = 6, 32, 37, 38
+DEQUANTIZE, CUSTOM, BATCH_TO_SPACE, SPACE_TO_BATCH, DENSIFY = 6, 32, 37, 38, 124
 MOST_SIZES = 16  # numbers of a tensor that states sizes
 GENERATED = ("arith.constant", "tfl.pseudo", "")  # names that converters give
 
@@ -43,6 +44,11 @@ class Stored:
     scale: np.ndarray  # empty if it is not quantized
     zero: np.ndarray
     axis: int  # which has a scale for each of its sites, if there are several
+    sparsity: Sparsity | None = None  # where the numbers belong, if some are left out
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.entry.shape if self.sparsity is None else self.sparsity.shape
 
     @property
     def is_quantized(self) -> bool:
@@ -52,6 +58,8 @@ class Stored:
         with parsing(WHAT), path.open("rb") as stream:
             stream.seek(self.entry.start)
             array = self.entry.read_from(stream)
+            if self.sparsity is not None:
+                array = self.sparsity.write_out(array)
         if not self.is_quantized:
             return array
         spread = [1] * array.ndim
@@ -82,7 +90,7 @@ class Graph:
         self._buffers, self._codes = model.tables(4), model.tables(1)
         self._tensors = graph.tables(0)
         self.operators = graph.tables(3)
-        self._source: dict[int, int] = {}  # what a tensor is dequantized from
+        self._source: dict[int, int] = {}  # what a tensor is made from
         # Inputs of what cuts a grid into sub-grids, by its output, and of what puts it
         # together, by the first of them.
         self._cut: dict[int, np.ndarray] = {}
@@ -92,7 +100,7 @@ class Graph:
     def layers(self) -> Iterator[Layer]:
         """The layers that can be read; `skipped` says why others cannot."""
         for code, inputs, outputs in map(self._parts, self.operators):
-            if code == DEQUANTIZE and len(inputs) == len(outputs) == 1:
+            if code in (DEQUANTIZE, DENSIFY) and len(inputs) == len(outputs) == 1:
                 self._source[int(outputs[0])] = int(inputs[0])
             elif code == SPACE_TO_BATCH and len(inputs) == 3 and len(outputs) == 1:
                 self._cut[int(outputs[0])] = inputs
@@ -137,16 +145,18 @@ class Graph:
         label: str,
     ) -> Layer:
         index = int(inputs[axes.weight])
-        weight = self._stored(self._source.get(index, index))
+        for _ in range(2):  # sparse, then dequantized
+            index = self._source.get(index, index)
+        weight = self._stored(index)
         sizes, out_sizes = (
             self._sizes(int(i)) for i in (inputs[axes.data], outputs[0])
         )
         options = operator.table(4)
-        stated = geometry(axes, options, weight.entry.shape, sizes, out_sizes)
+        stated = geometry(axes, options, weight.shape, sizes, out_sizes)
         cut = self._cut.get(int(inputs[axes.data]))
         joined = self._joined.get(int(outputs[0]))
         if cut is not None and joined is not None and axes.strides:
-            kernel = axes.shape(weight.entry.shape)[2:]
+            kernel = axes.shape(weight.shape)[2:]
             grid = grid_of(self._sizes(int(cut[0])), len(kernel))
             stated = self._blocks(cut, joined).whole(kernel, stated, grid)
         own = weight.entry.name.partition(";")[0]
@@ -192,8 +202,6 @@ class Graph:
         kind = tensor.integer(1, "<b")
         if kind not in DTYPES:
             raise ValueError(f"its weight holds numbers of kind {kind}")
-        if tensor.table(6) is not None:
-            raise ValueError("its weight is sparse")
         if tensor.integer(10, "<I"):
             raise ValueError("its weight is in another file")
         dtype, code = DTYPES[kind]
@@ -203,10 +211,17 @@ class Graph:
         start, size = self._buffer(tensor.integer(2, "<I"))
         if not size:
             raise ValueError("its weight is not stored")
-        name = self._name(index)
+        name, sparse = self._name(index), tensor.table(6)
         entry = Entry(name, dtype, shape, code, start=start)
-        check_size(shape, entry.stored_dtype.itemsize, size)
-        return _quantized(entry, tensor.table(4))
+        if sparse is None:
+            check_size(shape, entry.stored_dtype.itemsize, size)
+            return _quantized(entry, tensor.table(4))
+        if dtype not in FLOATS:
+            raise ValueError("its weight is sparse and quantized")
+        places = sparsity(sparse, shape)
+        entry = replace(entry, shape=(size // entry.stored_dtype.itemsize,))
+        check_size(entry.shape, entry.stored_dtype.itemsize, size)
+        return replace(_quantized(entry, None), sparsity=places)
 
     def _buffer(self, index: int) -> tuple[int, int]:
         """Where a buffer begins in the file, and how many bytes it has."""
@@ -288,9 +303,11 @@ def _kernel(path: Path, name: str, layer: Layer, shared: bool) -> Kernel:
     weight, reason = layer.weight, ""
     if weight.is_quantized:
         reason = "is quantized"
+    elif weight.sparsity is not None:
+        reason = "is sparse"
     elif shared:
         reason = "is the weight of several layers"
-    shape = layer.axes.shape(weight.entry.shape)
+    shape = layer.axes.shape(weight.shape)
     return Kernel(
         name=name,
         shape=shape,
