@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from optional import needed
-from tensorflow_layers import LAYERS, kernel_shape
+from tensorflow_layers import LAYERS, blocks, kernel_shape
 
 import convspectra as cs
 from convspectra._checkpoint import protobuf_wire, read_network, saved_model_graph
@@ -35,6 +35,10 @@ def line(x, w, tf):
 MORE = {
     "fixed": ((1, 6, 7, 3), (2, 3, 3, 5), fixed, ()),
     "line": ((1, 9, 2), (3, 2, 4), line, ()),
+    "blocks": (
+        *((1, 9, 8, 2), (2, 2, 2, 6)),
+        *(blocks, ((2, 3), ((1, 2), (2, 2)), ((1, 0), (0, 1)))),
+    ),
 }
 ALL = LAYERS | MORE
 

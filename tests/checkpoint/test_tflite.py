@@ -133,6 +133,31 @@ def test_integers_are_scaled_back_as_the_interpreter_says(tmp_path):
     assert (error <= 0.51 * step).all()
 
 
+def test_convolutions_that_only_their_makers_know_are_named(tmp_path):
+    tf = needed("tensorflow")
+    schema = needed("tensorflow.lite.python.schema_py_generated")
+    flatbuffers = needed("flatbuffers")
+
+    def model(x):
+        return tf.nn.relu(tf.nn.conv2d(x, tf.ones((3, 3, 2, 2)), 1, "SAME") - x)
+
+    data = converted(tf, model, [(1, 6, 6, 2)])
+    net = schema.ModelT.InitFromObj(schema.Model.GetRootAs(data))
+    for code in net.operatorCodes:
+        if code.builtinCode != schema.BuiltinOperator.CONV_2D:
+            code.builtinCode = code.deprecatedBuiltinCode = (
+                schema.BuiltinOperator.CUSTOM
+            )
+            code.customCode = b"Convolution2DTransposeBias"
+    builder = flatbuffers.Builder()
+    builder.Finish(net.Pack(builder), b"TFL3")
+    (tmp_path / "net.tflite").write_bytes(builder.Output())
+    network = read_tflite(tmp_path / "net.tflite")
+    assert len(network.kernels) == 1
+    ((_, why),) = network.skipped
+    assert why == "is of type Convolution2DTransposeBias: this operator is not read"
+
+
 def test_a_wrong_suffix_does_not_matter(saved, tmp_path):
     (tmp_path / "net.bin").write_bytes((saved / "plain.tflite").read_bytes())
     assert len(read_network(tmp_path / "net.bin").kernels) == len(LAYERS)

@@ -17,6 +17,13 @@ def volume(x, w, tf, strides, padding):
     return tf.nn.conv3d(x, w, (1, *strides, 1), padding)
 
 
+def blocks(x, w, tf, block, paddings, crops, padding="VALID", dilation=1):
+    """A dilated layer as it was written before convolutions had a dilation."""
+    cut = tf.space_to_batch(x, block, paddings)
+    done = tf.nn.conv2d(cut, w, 1, padding, dilations=dilation)
+    return tf.batch_to_space(done, block, crops)
+
+
 def linear(x, w, tf):
     return tf.matmul(x, w)
 
@@ -34,6 +41,10 @@ LAYERS = {
     "up valid": ((1, 3, 4, 2), (4, 3, 3, 2), transposed, ((8, 9), (2, 2), "VALID")),
     "volume": ((1, 3, 4, 5, 2), (2, 1, 3, 2, 3), volume, ((1, 2, 1), "SAME")),
     "matrix": ((1, 7), (7, 5), linear, ()),
+    "in blocks": (
+        *((1, 6, 7, 1), (3, 4, 1, 2)),
+        *(blocks, ((2, 2), ((0, 0), (0, 1)), ((0, 0), (0, 1)), "SAME", (2, 1))),
+    ),
 }
 
 

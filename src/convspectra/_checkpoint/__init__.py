@@ -106,7 +106,7 @@ _FORMATS = (
     Format(
         suffixes=(".pb",),
         read=lambda path, _layout, _sizes: read_saved_model(path),
-        contains="a SavedModel: kernels beside it, and the geometry from its graph",
+        contains="a SavedModel or a frozen graph: kernels and their geometry",
         you_add="`--grid` if sizes are open",
         matrices=True,
         writable=False,

@@ -14,10 +14,10 @@ from .._layer.geometry import Geometry
 from .keras_config import by_name, layer_shape, to_layer
 from .protobuf_wire import Message, first, message
 from .records import Kernel, Network
-from .saved_model_graph import Found, Node, Use, look_through
+from .saved_model_graph import Cut, Found, Node, Use, look_through
 from .stored import Refusal, parsing
 from .tensor_bundle import Constant, Variable, read_bundle
-from .tflite_geometry import SAME, VALID, transposed_padding
+from .tflite_geometry import SAME, VALID, grid_of, transposed_padding
 
 WHAT = "SavedModel"
 LARGEST = 2**28  # bytes of the graph
@@ -104,13 +104,26 @@ def _distinct(
         try:
             if isinstance(weight, str):
                 raise ValueError(f"its weight {weight}")
-            stated = _stated(use.node, use.sizes, _shape(use.node, weight))
+            shape = _shape(use.node, weight)
+            stated = _stated(use.node, use.sizes, shape)
+            if use.cut is not None:
+                kernel = layer_shape(ROLES[use.node.op], shape)[2:]
+                stated = _on_whole_grid(use.cut, kernel, stated)
         except (ValueError, TypeError) as error:
             skipped[use.node.name] = f"is {use.node.op}: {error}".rstrip(".")
         else:
             same = use.variable, use.node.op, tuple(sorted(stated.items()))
             distinct.setdefault(same, (use, weight, stated))
     return list(distinct.values())
+
+
+def _on_whole_grid(
+    cut: Cut, kernel: tuple[int, ...], stated: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The geometry of a layer on the whole grid, from that on its sub-grids."""
+    if isinstance(cut.blocks, str):
+        raise ValueError(cut.blocks)
+    return cut.blocks.whole(kernel, stated, grid_of(cut.sizes, len(kernel)))
 
 
 def _shape(node: Node, weight: Variable | Constant) -> tuple[int, ...]:

@@ -7,10 +7,12 @@ each set of variables. In a frozen graph constants are in the place of variables
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from .protobuf_wire import Message, first, integers, message, signed, text
-from .tensor_bundle import Constant, tensor_constant, tensor_texts
+from .tensor_bundle import Constant, tensor_constant, tensor_integers, tensor_texts
+from .tflite_geometry import Blocks, pairs
 
 MOST_NODES = 10**6  # and inputs of nodes that are looked at
 LONGEST = 80  # characters of a name that is said
@@ -63,11 +65,15 @@ class Node:
         """What a Const holds, or why that cannot be read."""
         return tensor_constant(self.name, first(self._attribute("value"), 8))
 
+    def sizes_stated(self) -> tuple[int, ...]:
+        """The numbers of a Const that states sizes."""
+        return tensor_integers(first(self._attribute("value"), 8))
+
     def _attribute(self, name: str) -> Message:
         return self.attributes.get(name, {})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Function:
     """A function, or the graph itself, which has no arguments and no name."""
 
@@ -77,9 +83,23 @@ class Function:
     sizes: Mapping[str, list[int] | None] = field(default_factory=dict)
     texts: dict[str, list[str]] = field(default_factory=dict)  # of constants
 
+    @cached_property
+    def joins(self) -> dict[str, Node]:
+        """The nodes that put sub-grids together, by the nodes that they read."""
+        joins = (node for node in self.nodes.values() if node.op == "BatchToSpaceND")
+        return {node.inputs[0].partition(":")[0]: node for node in joins if node.inputs}
+
     @property
     def cost(self) -> int:
         return 1 + sum(1 + len(node.inputs) for node in self.nodes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How the grid of a layer is cut into sub-grids, or why that is not known."""
+
+    blocks: Blocks | str
+    sizes: list[int] | None  # of the whole input
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +109,7 @@ class Use:
     variable: str  # the name of its node; of a constant, after that of its function
     node: Node
     sizes: list[int] | None  # of the input
+    cut: Cut | None = None  # if it is one of sub-grids
 
 
 @dataclass(slots=True, eq=False)
@@ -139,7 +160,8 @@ def _visit(
             found.constants[variable] = source
             found.names[variable] = source.name
         if variable is not None:
-            found.uses.append(Use(variable, node, _sizes_of(data, function)))
+            sizes, cut = _sizes_of(data, function), _cut(node, data, function)
+            found.uses.append(Use(variable, node, sizes, cut))
         elif source is not None and node.op != "MatMul":
             why = f"is {node.op}: its weight is computed by {source.op[:LONGEST]}"
             found.computed[node.name] = why
@@ -151,6 +173,29 @@ def _visit(
     elif node.function:
         given = (x for x in node.inputs if not x.startswith("^"))
         yield node.function, tuple(_variable(x, function, variables) for x in given)
+
+
+def _cut(node: Node, data: str, function: Function) -> Cut | None:
+    """How the grid of a layer is cut into sub-grids; None if it is not."""
+    cuts, join = function.nodes.get(_plain(data, function)), None
+    if cuts is not None and cuts.op == "SpaceToBatchND" and node.op != "MatMul":
+        join = function.joins.get(node.name)
+    if cuts is None or join is None or min(len(cuts.inputs), len(join.inputs)) < 3:
+        return None
+    sizes = _sizes_of(cuts.inputs[0], function)
+    stated = [
+        function.nodes.get(_plain(name, function))
+        for name in (*cuts.inputs[1:3], *join.inputs[1:3])
+    ]
+    try:
+        block, padded, again, cropped = (
+            () if each is None else each.sizes_stated() for each in stated
+        )
+    except ValueError as error:
+        return Cut(str(error), sizes)
+    if block != again:
+        return Cut("it is cut into sub-grids that are not put together", sizes)
+    return Cut(Blocks(block, pairs(padded), pairs(cropped)), sizes)
 
 
 def _source(name: str, function: Function) -> str:

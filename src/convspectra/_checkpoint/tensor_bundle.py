@@ -4,13 +4,15 @@ And tensors in a graph, which state their types and shapes in the same way.
 """
 
 import io
+import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from .protobuf_wire import first, message, signed, text, varint
+from .protobuf_wire import first, integers, message, signed, text, varint
 from .stored import Entry, Refusal, check_size, parsing
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
@@ -24,6 +26,8 @@ DTYPES = {
     14: ("bfloat16", "bfloat16"),
     19: ("float16", "<f2"),
 }
+INTEGERS = {3: ("<i4", 7), 9: ("<i8", 10)}  # and the field of numbers one by one
+MOST_SIZES = 16  # numbers of a tensor that states sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,26 @@ def tensor_constant(name: str, data: memoryview | int | None) -> Constant | str:
     except Refusal:  # one number may stand for all
         return f"of shape {shape} is stored in {len(content)} bytes"
     return Constant(entry, content)
+
+
+def tensor_integers(data: memoryview | int | None) -> tuple[int, ...]:
+    """The numbers of a constant tensor in a graph that states sizes.
+
+    Where fewer are stored than it has, the last stands for the rest.
+    """
+    stated = message(data)
+    kind, count = signed(first(stated, 1)), math.prod(_shape(first(stated, 2)))
+    if kind not in INTEGERS or not 0 < count <= MOST_SIZES:
+        raise ValueError("its sub-grids are not known")
+    code, field = INTEGERS[kind]
+    content = first(stated, 4)
+    if isinstance(content, memoryview) and len(content):
+        found = [int(n) for n in np.frombuffer(content, code)]
+    else:
+        found = [*itertools.islice(integers(stated.get(field, [])), count)]
+    if not found:
+        raise ValueError("its sub-grids are not known")
+    return tuple([*found, *[found[-1]] * count][:count])
 
 
 def tensor_texts(data: memoryview | int | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import numpy as np
 from .flatbuffer import Table, root
 from .records import Kernel, Network
 from .stored import Entry, Patch, Refusal, check_size, parsing, write_patched
-from .tflite_geometry import LAYOUTS, Axes, geometry
+from .tflite_geometry import LAYOUTS, Axes, Blocks, geometry, grid_of, pairs
+from .tflite_sparse import Sparsity, sparsity
 
 WHAT = ".tflite file"
 LARGEST = 2**32  # bytes: the file is looked at as a whole
@@ -29,7 +30,9 @@ DTYPES = {
     18: ("bfloat16", "bfloat16"),
 }
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-DEQUANTIZE = 6
+INTEGERS = {2: "i4", 4: "i8"}  # kinds of sizes
+DEQUANTIZE, CUSTOM, BATCH_TO_SPACE, SPACE_TO_BATCH, DENSIFY = 6, 32, 37, 38, 124
+MOST_SIZES = 16  # numbers of a tensor that states sizes
 GENERATED = ("arith.constant", "tfl.pseudo", "")  # names that converters give
 
 
@@ -41,6 +44,11 @@ class Stored:
     scale: np.ndarray  # empty if it is not quantized
     zero: np.ndarray
     axis: int  # which has a scale for each of its sites, if there are several
+    sparsity: Sparsity | None = None  # where the numbers belong, if some are left out
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.entry.shape if self.sparsity is None else self.sparsity.shape
 
     @property
     def is_quantized(self) -> bool:
@@ -50,6 +58,8 @@ class Stored:
         with parsing(WHAT), path.open("rb") as stream:
             stream.seek(self.entry.start)
             array = self.entry.read_from(stream)
+            if self.sparsity is not None:
+                array = self.sparsity.write_out(array)
         if not self.is_quantized:
             return array
         spread = [1] * array.ndim
@@ -76,21 +86,30 @@ class Graph:
     """A graph of the model: its tensors, and the operators in their order."""
 
     def __init__(self, model: Table, graph: Table) -> None:
-        self._size = len(model.data)
+        self._data = model.data
         self._buffers, self._codes = model.tables(4), model.tables(1)
         self._tensors = graph.tables(0)
         self.operators = graph.tables(3)
-        self._source: dict[int, int] = {}  # what a tensor is dequantized from
+        self._source: dict[int, int] = {}  # what a tensor is made from
+        # Inputs of what cuts a grid into sub-grids, by its output, and of what puts it
+        # together, by the first of them.
+        self._cut: dict[int, np.ndarray] = {}
+        self._joined: dict[int, np.ndarray] = {}
         self.skipped: list[tuple[str, str]] = []
 
     def layers(self) -> Iterator[Layer]:
         """The layers that can be read; `skipped` says why others cannot."""
-        for operator in self.operators:
-            stated = self._codes[operator.integer(0, "<I")]
-            code = max(stated.integer(0, "<b"), stated.integer(3, "<i"))
-            inputs, outputs = (operator.numbers(f, "i4") for f in (1, 2))
-            if code == DEQUANTIZE and len(inputs) == len(outputs) == 1:
+        for code, inputs, outputs in map(self._parts, self.operators):
+            if code in (DEQUANTIZE, DENSIFY) and len(inputs) == len(outputs) == 1:
                 self._source[int(outputs[0])] = int(inputs[0])
+            elif code == SPACE_TO_BATCH and len(inputs) == 3 and len(outputs) == 1:
+                self._cut[int(outputs[0])] = inputs
+            elif code == BATCH_TO_SPACE and len(inputs) == 3:
+                self._joined[int(inputs[0])] = inputs
+        for operator in self.operators:
+            code, inputs, outputs = self._parts(operator)
+            if code == CUSTOM and len(outputs):
+                self._name_custom(operator, int(outputs[0]))
             if code not in LAYOUTS:
                 continue
             axes = LAYOUTS[code]
@@ -104,6 +123,19 @@ class Graph:
             except (ValueError, TypeError) as error:
                 self.skipped.append((label, f"is {axes.kind}: {error}".rstrip(".")))
 
+    def _parts(self, operator: Table) -> tuple[int, np.ndarray, np.ndarray]:
+        """The code of an operator, its inputs and its outputs."""
+        stated = self._codes[operator.integer(0, "<I")]
+        code = max(stated.integer(0, "<b"), stated.integer(3, "<i"))
+        return code, operator.numbers(1, "i4"), operator.numbers(2, "i4")
+
+    def _name_custom(self, operator: Table, output: int) -> None:
+        """Say that a convolution of somebody else's making is not read."""
+        custom = self._codes[operator.integer(0, "<I")].text(1, MOST_NAME)
+        if "conv" in custom.lower():
+            why = f"is of type {custom}: this operator is not read"
+            self.skipped.append((self._name(output), why))
+
     def _layer(
         self,
         axes: Axes,
@@ -113,16 +145,41 @@ class Graph:
         label: str,
     ) -> Layer:
         index = int(inputs[axes.weight])
-        weight = self._stored(self._source.get(index, index))
+        for _ in range(2):  # sparse, then dequantized
+            index = self._source.get(index, index)
+        weight = self._stored(index)
         sizes, out_sizes = (
             self._sizes(int(i)) for i in (inputs[axes.data], outputs[0])
         )
         options = operator.table(4)
-        stated = geometry(axes, options, weight.entry.shape, sizes, out_sizes)
+        stated = geometry(axes, options, weight.shape, sizes, out_sizes)
+        cut = self._cut.get(int(inputs[axes.data]))
+        joined = self._joined.get(int(outputs[0]))
+        if cut is not None and joined is not None and axes.strides:
+            kernel = axes.shape(weight.shape)[2:]
+            grid = grid_of(self._sizes(int(cut[0])), len(kernel))
+            stated = self._blocks(cut, joined).whole(kernel, stated, grid)
         own = weight.entry.name.partition(";")[0]
         is_generated = any(own.startswith(part) for part in GENERATED if part)
         name = label if is_generated or not own else own
         return Layer(name, weight, axes, stated)
+
+    def _blocks(self, cut: np.ndarray, joined: np.ndarray) -> Blocks:
+        block, paddings = (self._integers(int(i)) for i in cut[1:])
+        again, crops = (self._integers(int(i)) for i in joined[1:])
+        if block != again:
+            raise ValueError("it is cut into sub-grids that are not put together")
+        return Blocks(block, pairs(paddings), pairs(crops))
+
+    def _integers(self, index: int) -> tuple[int, ...]:
+        """The numbers of a tensor that states sizes."""
+        tensor = self._tensor(index)
+        kind = INTEGERS.get(tensor.integer(1, "<b"))
+        start, size = self._buffer(tensor.integer(2, "<I"))
+        if kind is None or not 0 < size <= MOST_SIZES * np.dtype(kind).itemsize:
+            raise ValueError("its sub-grids are not known")
+        data = self._data[start : start + size]
+        return tuple(int(n) for n in np.frombuffer(data, f"<{kind}"))
 
     def _tensor(self, index: int) -> Table:
         return self._tensors[index]
@@ -145,8 +202,6 @@ class Graph:
         kind = tensor.integer(1, "<b")
         if kind not in DTYPES:
             raise ValueError(f"its weight holds numbers of kind {kind}")
-        if tensor.table(6) is not None:
-            raise ValueError("its weight is sparse")
         if tensor.integer(10, "<I"):
             raise ValueError("its weight is in another file")
         dtype, code = DTYPES[kind]
@@ -156,10 +211,17 @@ class Graph:
         start, size = self._buffer(tensor.integer(2, "<I"))
         if not size:
             raise ValueError("its weight is not stored")
-        name = self._name(index)
+        name, sparse = self._name(index), tensor.table(6)
         entry = Entry(name, dtype, shape, code, start=start)
-        check_size(shape, entry.stored_dtype.itemsize, size)
-        return _quantized(entry, tensor.table(4))
+        if sparse is None:
+            check_size(shape, entry.stored_dtype.itemsize, size)
+            return _quantized(entry, tensor.table(4))
+        if dtype not in FLOATS:
+            raise ValueError("its weight is sparse and quantized")
+        places = sparsity(sparse, shape)
+        entry = replace(entry, shape=(size // entry.stored_dtype.itemsize,))
+        check_size(entry.shape, entry.stored_dtype.itemsize, size)
+        return replace(_quantized(entry, None), sparsity=places)
 
     def _buffer(self, index: int) -> tuple[int, int]:
         """Where a buffer begins in the file, and how many bytes it has."""
@@ -167,7 +229,7 @@ class Graph:
         start, size = buffer.integer(1, "<Q"), buffer.integer(2, "<Q")
         if start <= 1:  # beyond the first bytes only in files that are too large
             start, size = buffer.vector(0)
-        if start + size > self._size:
+        if start + size > len(self._data):
             raise Refusal(f"The buffers of a {WHAT} must lie inside it.")
         return start, size
 
@@ -241,9 +303,11 @@ def _kernel(path: Path, name: str, layer: Layer, shared: bool) -> Kernel:
     weight, reason = layer.weight, ""
     if weight.is_quantized:
         reason = "is quantized"
+    elif weight.sparsity is not None:
+        reason = "is sparse"
     elif shared:
         reason = "is the weight of several layers"
-    shape = layer.axes.shape(weight.entry.shape)
+    shape = layer.axes.shape(weight.shape)
     return Kernel(
         name=name,
         shape=shape,

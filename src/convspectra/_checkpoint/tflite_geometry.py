@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._layer.geometry import Geometry
+from .._layer.geometry import Geometry, per_axis
 from .flatbuffer import Table
 
 SAME, VALID = 0, 1
@@ -100,11 +100,11 @@ def geometry(
     Geometry(None, **stated)  # before anything is divided by a stride
     if shape[0] % stated["groups"]:
         raise ValueError(f"its {stated['groups']} groups do not divide {shape[0]}")
-    grid = _grid(sizes, len(shape) - 2)
+    grid = grid_of(sizes, len(shape) - 2)
     if grid is not None:
         stated["grid"] = grid
     if transposed:
-        out = _grid(out_sizes, len(shape) - 2)
+        out = grid_of(out_sizes, len(shape) - 2)
         stated |= transposed_padding(padding, shape[2:], stated, out)
     else:
         stated["padding"] = "same" if padding == SAME else "valid"
@@ -114,7 +114,63 @@ def geometry(
     return stated
 
 
-def _grid(sizes: Sequence[int] | None, axes: int) -> tuple[int, ...] | None:
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How a grid is cut into sub-grids for a convolution, and put together again.
+
+    SpaceToBatchND pads a grid, and makes a batch of its sites that are a block apart. A
+    convolution of these, whose results BatchToSpaceND puts back in their places and
+    crops, is one with as much dilation.
+    """
+
+    block: tuple[int, ...]
+    paddings: tuple[tuple[int, int], ...]
+    crops: tuple[tuple[int, int], ...]
+
+    def whole(
+        self,
+        kernel: tuple[int, ...],
+        stated: Mapping[str, Any],
+        grid: tuple[int, ...] | None,
+    ) -> dict[str, Any]:
+        """The geometry on the whole grid, from that on the sub-grids."""
+        axes, around = range(len(kernel)), stated["padding"]
+        steps = per_axis(stated["dilation"], len(kernel))
+        lengths = {len(x) for x in (self.block, self.paddings, self.crops)}
+        plain = max(per_axis(stated["stride"], len(kernel))) == 1
+        if lengths != {len(kernel)} or not plain or stated["transposed"]:
+            raise ValueError("it is cut into sub-grids in an unknown way")
+        dilation = tuple(d * block for d, block in zip(steps, self.block))
+        padding = []
+        for a in axes:
+            own = (0, 0)
+            if isinstance(around, tuple):
+                own = around[a]
+            elif around == "same":  # on each sub-grid
+                total = steps[a] * (kernel[a] - 1)
+                own = total // 2, total - total // 2
+            sides = zip(own, self.paddings[a], self.crops[a])
+            padding.append(tuple(self.block[a] * x + p - c for x, p, c in sides))
+        if min(map(min, padding)) < 0:
+            raise ValueError("more is cropped from it than was padded")
+        found = {**stated, "dilation": dilation, "padding": tuple(padding)}
+        found.pop("grid", None)
+        if grid is not None:
+            found["grid"] = grid
+        whole = Geometry(**{"grid": None, **found})
+        if grid is not None:
+            whole.resolve_axes(kernel)
+        return found
+
+
+def pairs(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Numbers for both sides of each axis, from a list of them."""
+    whole = [int(n) for n in numbers]
+    return tuple(zip(whole[::2], whole[1::2]))
+
+
+def grid_of(sizes: Sequence[int] | None, axes: int) -> tuple[int, ...] | None:
+    """The grid in an array of these sizes, None where one of them is not known."""
     if sizes is None or len(sizes) != axes + 2 or not all(sizes[1:-1]):
         return None
     return tuple(sizes[1:-1])
