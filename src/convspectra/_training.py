@@ -1,5 +1,7 @@
 """What do the training sides of all frameworks say and ask in the same way?"""
 
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -14,6 +16,8 @@ Norm = float | Callable[[], float]
 Log = Callable[[str, float, int], Any]
 Use = TypeVar("Use")  # of a kernel, by a framework
 Bounds = float | Mapping[str, float | None]
+# Seconds before a first pass says how far it is, and between two such lines.
+PATIENCE, INTERVAL = 2.0, 10.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +106,24 @@ def log_pass(done: Pass, log: Log, share: float, step: int) -> None:
         log(f"norm/{change.name}", change.after, step)
         log(f"norm_before/{change.name}", change.before, step)
     log("spectral_clip/share_of_time", share, step)
+
+
+def progress_of(count: int) -> Callable[[], None]:
+    """Return what is called after each of so many layers: it says so on stderr."""
+    start = time.monotonic()
+    done, due = 0, start + PATIENCE
+
+    def advance() -> None:
+        nonlocal done, due
+        done, now = done + 1, time.monotonic()
+        if now >= due and done < count:
+            due = now + INTERVAL
+            sys.stderr.write(
+                f"SpectralClip: the first pass has bounded {done} of {count} layers "
+                f"after {now - start:.0f} s\n"
+            )
+
+    return advance
 
 
 def check_bounds(max_norm: Bounds) -> Mapping[str, float | None]:

@@ -5,9 +5,10 @@ import pytest
 from oracles import TORUS, make, norm_by_matrix
 
 from convspectra import Geometry, operator_norm, project
-from convspectra._bound import cutting_planes
+from convspectra._bound import look
 from convspectra._bound.blocks import torus_blocks
-from convspectra._bound.cutting_planes import nearly_nearest, nonnegative_minimum
+from convspectra._bound.cuts import Cuts, nonnegative_minimum
+from convspectra._bound.cutting_planes import nearly_nearest
 from convspectra._bound.enforce import enforce
 from convspectra._bound.nearest import nearest
 from convspectra._layer.stencil import stencil_of
@@ -36,7 +37,7 @@ def test_many_channels_take_other_routines(rng, monkeypatch):
     geometry = Geometry(4, boundary="zeros")
     norm = float(operator_norm(weight, Geometry(6)).upper)
     found = enforce(weight, [geometry], 0.8 * norm, "project", in_training=True)
-    monkeypatch.setattr(cutting_planes, "BATCHED_SIDE", 16)
+    monkeypatch.setattr(look, "BATCHED_SIDE", 16)
     other = enforce(weight, [geometry], 0.8 * norm, "project", in_training=True)
     least = project(weight, Geometry(6), 0.8 * norm).distance
     for each in found, other:
@@ -58,11 +59,11 @@ def test_no_kernel_within_the_bound_is_nearer_than_the_cuts_say(rng, monkeypatch
     weight, stencil = rng.standard_normal((4, 6, 3, 3)), None
     stencil = stencil_of(weight, Geometry(8))
     told = []
-    change = cutting_planes._Cuts.change
+    change = Cuts.change
     monkeypatch.setattr(
-        cutting_planes._Cuts,
+        Cuts,
         "change",
-        lambda cuts, blocks: told.append(cuts.distance) or change(cuts, blocks),
+        lambda cuts, taps: told.append(cuts.distance) or change(cuts, taps),
     )
     nearly_nearest(weight, stencil, 5.0)
     exact = nearest(torus_blocks(weight, stencil), 5.0, rtol=1e-8, max_rounds=100)

@@ -542,3 +542,15 @@ def test_a_clip_measures_norms_only_when_they_are_asked_for(monkeypatch):
     quiet = SpectralClip(model, 1e6, example=example())
     first, second = quiet.apply().changes[0], quiet.apply().changes[0]
     assert first.before == first.after == second.after
+
+
+def test_a_first_pass_that_takes_long_says_how_far_it_is(monkeypatch, capsys):
+    clock = itertools.count(step=1.5)  # seconds from one look at it to the next
+    monkeypatch.setattr("convspectra._training.time.monotonic", lambda: next(clock))
+    bound = SpectralClip(small(), 0.5, example=example())
+    bound.apply()
+    first = capsys.readouterr().err
+    assert first.startswith("SpectralClip: the first pass has bounded 2 of ")
+    assert first.endswith("layers after 3 s\n")
+    bound.apply()
+    assert capsys.readouterr().err == ""

@@ -12,7 +12,7 @@ from .._arrays.host import one_thread
 from .._arrays.threads import spread
 from .._bound.enforce import Enforced, enforce, norm_lipschitz
 from .._bound.folded import enforce_folded, folded_norm
-from .._training import Change, Pass
+from .._training import Change, Pass, progress_of
 from ._norm_op import text_of
 from ._replicas import Replicas, write
 from ._targets import Target, Targets
@@ -47,12 +47,15 @@ def bound_all(
     method: str,
     replicas: Replicas,
     known: dict[str, Known] | None = None,
+    *,
+    is_first: bool = False,
 ) -> Pass:
     """Enforce the bounds of all targets: each in one process, for all of them.
 
     `known` is kept from pass to pass of a training. It contains the kernels that
     satisfied their bounds in an earlier one, by the names of the targets, so that those
-    which have hardly moved are not measured again.
+    which have hardly moved are not measured again. A pass that `is_first` takes longest
+    and says on stderr how far it is.
     """
     start, targets = time.perf_counter(), all_targets.found
     owners = replicas.owners([target.cost for target in targets])
@@ -63,12 +66,15 @@ def bound_all(
             own[number] = kernel
     done: dict[int, Enforced] = {}
     errors: dict[int, str] = {}
+    advance = progress_of(len(own))
 
     def bound_one(number: int) -> None:
         try:
             done[number] = _bound_one(own[number], targets[number], method, known)
         except (ValueError, TypeError) as error:
             errors[number] = f"Layer {targets[number].name!r}: {error}"
+        if is_first:
+            advance()
 
     _spread_kernels(bound_one, sorted(own, key=lambda i: -targets[i].cost), own)
     if errors := replicas.gathered(errors):  # by all, so that none waits forever

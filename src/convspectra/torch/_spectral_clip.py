@@ -166,7 +166,13 @@ class SpectralClip:
         if self._watch.update(replicas) or self._targets is None:
             self._targets = self._targets_of(self._watch.uses)
         try:
-            self.last = bound_all(self._targets, self.method, replicas, self._known)
+            self.last = bound_all(
+                self._targets,
+                self.method,
+                replicas,
+                self._known,
+                is_first=not self.passes,
+            )
         except ValueError as error:
             raise ValueError(
                 f"At step {self.steps} no weight was changed. {error}"

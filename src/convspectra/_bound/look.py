@@ -1,0 +1,90 @@
+"""Where is the norm of a symbol above a bound, about, and what is cut off there?"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from .._arrays.array import Array, to_complex
+from .._norm.small_matrices import SmallMatrices
+from .blocks import TorusBlocks
+from .clip import soft_thresholded
+from .cuts import NewCuts
+from .half_spaces import DenseHalfSpaces, LowRankHalfSpaces
+from .top_triplets import Triplets, concatenated, top_triplets
+
+# The largest side at which matrices are decomposed, one per lane of a vector.
+BATCHED_SIDE = 128
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """The norm at every frequency, about.
+
+    `cuts` is a function from c and some frequencies. `vectors` are about the top
+    singular vectors of the short side, (frequencies, side, kept), of large matrices.
+    """
+
+    norms: np.ndarray
+    cuts: Callable[[float, np.ndarray], NewCuts]
+    vectors: np.ndarray | None
+
+    @property
+    def largest(self) -> float:
+        return float(self.norms.max())
+
+
+def look_at(
+    blocks: TorusBlocks, kernel: np.ndarray, vectors: np.ndarray | None
+) -> Look:
+    """At a kernel (taps, out * in), from vectors of one that was not far from it."""
+    if min(blocks.shape) <= BATCHED_SIDE:
+        taps = replace(blocks.taps, weight=to_complex(kernel))
+        norms = SmallMatrices(taps, blocks.phase).estimates()[:, 0]
+        return Look(norms, partial(_dense_cuts, blocks, kernel), None)
+    single = kernel.astype(np.complex64)
+    lean = replace(blocks, phase=blocks.phase.astype(np.complex64))
+    found = concatenated(
+        [
+            top_triplets(
+                lean.of(single, part)[:, 0], None if vectors is None else vectors[part]
+            )
+            for part in blocks.parts()
+        ]
+    )
+    return Look(found.s[:, 0], partial(_low_rank_cuts, blocks, found), found.short)
+
+
+def _dense_cuts(
+    blocks: TorusBlocks, kernel: np.ndarray, c: float, where: np.ndarray
+) -> NewCuts:
+    parts: Array = soft_thresholded(blocks, kernel.astype(np.complex64), c, where)
+    squares = np.sum(parts.real**2 + parts.imag**2, axis=(1, 2), dtype=np.float64)
+    phase = blocks.phase[where]
+    half_spaces = DenseHalfSpaces.of(parts, phase, blocks.taps)
+    inner = half_spaces.gains(kernel, blocks.taps)
+    # Re <U max(S - c, 0) V^H, U S V^H> is the square plus c times the nuclear norm.
+    nuclear = (inner - squares) / c
+    own = nuclear > 0
+    scaled = half_spaces.only(own).divided(nuclear[own])
+    return NewCuts(scaled, where[own], inner[own] / nuclear[own], nuclear[own])
+
+
+def _low_rank_cuts(
+    blocks: TorusBlocks, found: Triplets, c: float, where: np.ndarray
+) -> NewCuts:
+    excess = np.maximum(found.s[where].astype(np.float64) - c, 0.0)
+    nuclear = excess.sum(axis=1)
+    weights = excess / nuclear[:, None]
+    owner, kept = np.nonzero(weights)
+    terms = where[owner], slice(None), kept
+    half_spaces = LowRankHalfSpaces(
+        found.u[terms] * weights[owner, kept, None].astype(np.float32),
+        found.v[terms],
+        owner,
+        blocks.phase[where],
+        where,
+    )
+    gains = np.vecdot(weights, found.s[where])
+    return NewCuts(half_spaces, where, gains, nuclear)
