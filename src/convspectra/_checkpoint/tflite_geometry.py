@@ -8,9 +8,9 @@ import numpy as np
 
 from .._layer.geometry import Geometry, per_axis
 from .flatbuffer import Table
+from .records import LINEAR
 
 SAME, VALID = 0, 1
-LINEAR = {"grid": (1,), "groups": 1, "padding": ((0, 0),), "boundary": "zeros"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,6 @@ from typing import Any
 
 from .._layer.geometry import Geometry
 
-# What is stated of a matrix: it is a layer on a grid of one.
-LINEAR = {"grid": (1,), "groups": 1, "padding": ((0, 0),), "boundary": "zeros"}
 # The arguments of operators in their order; those that are left out have defaults.
 _FORWARD = ("stride", "padding", "dilation", "groups")
 _TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from .records import LINEAR
 from .stored import Refusal
-from .torch_calls import LINEAR, Pad, arguments_of, convolution, pad_of
+from .torch_calls import Pad, arguments_of, convolution, pad_of
 from .torch_sizes import sizes_of, symbols_for
 from .torch_views import View
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from .pytorch_pickle import refusal
-from .records import Kernel, Network
+from .records import LINEAR, Kernel, Network
 from .sandbox import Died, Limits, run
 from .stored import Refusal, members_of, parsing
-from .torch_calls import LINEAR, arguments_of, convolution, pad_of
+from .torch_calls import arguments_of, convolution, pad_of
 from .torch_views import View
 from .torchscript_pickle import STORAGES, Module, ScriptWalk, Tensor
 
