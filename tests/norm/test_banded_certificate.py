@@ -136,8 +136,8 @@ def test_where_lanczos_stops_early_the_bounds_still_hold(rng, monkeypatch):
     geometry = Geometry(grid=8, boundary="zeros")
     top_pair_from = banded_norm.top_pair_from
 
-    def first_steps(*layer, rtol, goal):
-        return top_pair_from(*layer, rtol=0.5, goal=goal)
+    def first_steps(*layer, rtol, goal, patience):
+        return top_pair_from(*layer, rtol=0.5, goal=goal, patience=patience)
 
     monkeypatch.setattr(banded_norm, "top_pair_from", first_steps)
     monkeypatch.setattr("convspectra._norm.lanczos.BASIS", 3)
@@ -145,6 +145,15 @@ def test_where_lanczos_stops_early_the_bounds_still_hold(rng, monkeypatch):
     found = norm_along(weight, geometry, method="banded")
     assert found.lower <= norm <= found.upper
     assert found.gap <= 0.1
+
+
+@pytest.mark.parametrize(("seed", "grid"), [(0, 12), (12, 12), (17, 8), (28, 8)])
+@pytest.mark.parametrize("rtol", [1e-4, 1e-5])
+def test_where_lanczos_is_misled_it_goes_on_until_bounds_agree(seed, grid, rtol):
+    # Two singular values are so close that Lanczos stops for a while at the smaller.
+    weight = np.random.default_rng(seed).standard_normal((8, 8, 3, 3))
+    found = norm_along(weight, Geometry(grid, boundary="zeros"), rtol, method="banded")
+    assert found.gap <= rtol
 
 
 def test_a_layer_of_zeros_has_norm_zero():

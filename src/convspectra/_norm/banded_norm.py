@@ -17,9 +17,9 @@ from .._route import Method, NormRoute
 from .banded_certificate import Failure, certified
 from .banded_rounding import factor_loss, formed_gram
 from .block_compression import block_compression
-from .lanczos import Pair, gain_of
+from .lanczos import BASIS, Pair, gain_of
 from .rounding import SLACK, of_layer
-from .top_vectors import promising_groups, top_pair_from
+from .top_vectors import PATIENCE, promising_groups, top_pair_from
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,13 +39,14 @@ def banded_norm(
     """The norm of a layer, by the factor of its banded Gram matrix.
 
     Lanczos nearly always ends far closer to the norm than `rtol`: then the first factor
-    exists. Where it does not, some group has a larger norm, and Lanczos goes on there.
-    If that finds nothing larger either, the threshold is raised.
+    exists. Where it does not, some group has a larger norm, and Lanczos goes on there,
+    with more patience. If that finds nothing larger either, the threshold is raised
+    until it does.
     """
     kernel, operator = to_numpy(weight), operator_of(weight, stencil)
     formed = formed_gram(kernel, gram)
     loss = max((factor_loss(tiling(piece)) for piece in gram.pieces), default=0.0)
-    slack, near = max(SLACK * rtol, 4 * loss), rtol / 10
+    least, near = max(SLACK * rtol, 4 * loss), rtol / 10
     pairs = [
         _attained_in(slice(group, group + 1), weight, operator, None, near)
         for group in promising_groups(weight, stencil)
@@ -58,6 +59,7 @@ def banded_norm(
         upper = block_compression(kernel, stencil, pair, rtol, most, rounds=1)
         if upper is not None:
             return BandedNorm(lower, upper, operator, pair, route.method)
+    slack = least
     while True:
         threshold = math.hypot(pair.gain * (1 + slack), 2 * math.sqrt(formed))
         upper = certified(gram, kernel, threshold) if threshold else 0.0
@@ -65,8 +67,8 @@ def banded_norm(
             break
         near /= 100
         better = _attained_in(upper.groups, weight, operator, pair, near)
-        if better.gain < pair.gain * (1 + slack / 2):
-            slack *= 2
+        is_larger = better.gain > pair.gain * (1 + slack / 2)
+        slack = least if is_larger else 2 * slack
         pair = max(pair, better, key=lambda each: each.gain)
     lower = _lower(weight, stencil, pair)
     return BandedNorm(lower, upper, operator, pair, "banded")
@@ -83,8 +85,13 @@ def _attained_in(
 ) -> Pair:
     """The top pair that these groups have, by Lanczos from what is known of it."""
     stencil = operator.stencil
-    start = None if known is None else to_numpy(known.x)[groups]
-    found = top_pair_from(weight, stencil, groups, start, rtol=rtol, goal=math.inf)
+    if known is None:
+        start, patience = None, PATIENCE
+    else:
+        start, patience = to_numpy(known.x)[groups], BASIS
+    found = top_pair_from(
+        weight, stencil, groups, start, rtol=rtol, goal=math.inf, patience=patience
+    )
     if stencil.groups == groups.stop - groups.start:
         return found
     mine = to_numpy(found.x)

@@ -149,11 +149,13 @@ def top_pair_from(
     *,
     rtol: float,
     goal: float,
+    patience: int = PATIENCE,
 ) -> Pair:
     """The top singular pair of these groups by Lanczos from `start`, or from noise.
 
     In single precision, and if that is not close enough, from there on in double. What
     a vector is off by costs the square of that: the last gain is measured in double.
+    For `patience` see `top_vector`.
     """
     shape = (groups.stop - groups.start, stencil.in_channels, *stencil.columns)
     noise = np.random.default_rng(0).random(shape, np.float32) - np.float32(0.5)
@@ -163,19 +165,22 @@ def top_pair_from(
     single = astype(weight, "complex64" if is_complex(weight) else "float32")
     operator = some_groups(single, stencil, groups)
     x = asarray_like(operator.taps, x)
-    x = _top_vector(operator, x, max(rtol, SINGLE_RTOL), goal)
+    x = _top_vector(operator, x, max(rtol, SINGLE_RTOL), goal, patience)
     operator = some_groups(weight, stencil, groups)
     pair = gain_of(operator.apply, to_double(x))
     if rtol < SINGLE_RTOL and pair.gain < goal:
-        pair = gain_of(operator.apply, _top_vector(operator, pair.x, rtol, goal))
+        x = _top_vector(operator, pair.x, rtol, goal, patience)
+        pair = gain_of(operator.apply, x)
     return pair
 
 
-def _top_vector(operator: Operator, start: Array, rtol: float, goal: float) -> Array:
+def _top_vector(
+    operator: Operator, start: Array, rtol: float, goal: float, patience: int
+) -> Array:
     def gram(x: Array) -> Array:
         return operator.apply_adjoint(operator.apply(x))
 
-    return top_vector(gram, start, rtol=rtol, goal=goal, patience=PATIENCE)
+    return top_vector(gram, start, rtol=rtol, goal=goal, patience=patience)
 
 
 def pair_near_peak(
