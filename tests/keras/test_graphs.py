@@ -135,4 +135,8 @@ def test_the_file_of_a_model_gives_the_same_report(
     for ours, theirs in zip(want, got):
         del ours["seconds"]
         assert ours["grid"]
-        assert ours == {key: theirs[key] for key in ours}
+        for key in ours:  # a report takes its few values from LAPACK
+            same = theirs[key]
+            is_number = isinstance(same, float)
+            same = pytest.approx(same, rel=1e-5) if is_number else same
+            assert ours[key] == same, key
