@@ -279,11 +279,16 @@ def _along(method: Method, stencil: Stencil, *, real: bool, on_host: bool) -> No
     torus = embedding(stencil)[0]
     route = torus_route(method, torus, real=real, on_host=on_host)
     if method == "compression":  # which has a use for every frequency
-        size = symbol_size(torus, real=real)
-        worth = size.nodes < SCREENED_NODES * size.frequencies
-        screened = on_host and worth and _screening_fits(torus, size)
+        screened = screens_all(torus, real=real, on_host=on_host)
         return replace(route, is_screened=screened)
     return route
+
+
+def screens_all(torus: Stencil, *, real: bool, on_host: bool) -> bool:
+    """Whether to screen, where the norms at all frequencies are wanted."""
+    size = symbol_size(torus, real=real)
+    worth = size.nodes < SCREENED_NODES * size.frequencies
+    return on_host and worth and _screening_fits(torus, size)
 
 
 @cached(maxsize=256)

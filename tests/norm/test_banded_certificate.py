@@ -18,7 +18,8 @@ from convspectra._norm.banded_rounding import (
     formed_gram,
     inverse_residual,
 )
-from convspectra._route import method_of, norm_route
+from convspectra._norm.operator_norm import norm_bounds
+from convspectra._route import NormRoute, method_of, norm_route
 
 EVERY_BOUNDARY = pytest.mark.parametrize("boundary", BOUNDARIES)
 NEAR = 1e-9  # far above what rounding allows for in layers this small
@@ -125,10 +126,41 @@ def test_many_groups_are_certified_together(largest, rng, monkeypatch):
     norm = norm_by_matrix(weight, geometry)
     # As if another group had been taken for the largest.
     monkeypatch.setattr(banded_norm, "promising_groups", lambda *_: [7])
+    monkeypatch.setattr(banded_norm, "group_bounds", lambda *_: None)
     monkeypatch.setattr(banded_certificate, "GROUP_NUMBERS", 2**12)
     found = norm_along(weight, geometry, method="banded")
     assert found.lower <= norm <= found.upper
     assert found.gap <= 1e-4
+
+
+@pytest.mark.parametrize("boundary", ["zeros", "reflect"])
+def test_groups_that_are_smaller_than_another_need_no_factor(
+    boundary, rng, monkeypatch
+):
+    weight = (
+        rng.standard_normal((24, 2, 3, 3))
+        * np.repeat([1, 3, 2.9, 1], 6)[:, None, None, None]
+    )
+    geometry = Geometry(grid=(6, 5), groups=12, boundary=boundary)
+    factorized = []
+
+    def counted(gram, kernel, threshold):
+        factorized.append(len(kernel))
+        return certified(gram, kernel, threshold)
+
+    monkeypatch.setattr(banded_norm, "certified", counted)
+    norm = norm_by_matrix(weight, geometry)
+    found = norm_along(weight, geometry, method="banded")
+    assert found.lower <= norm <= found.upper
+    assert found.gap <= 1e-4
+    assert 2 <= factorized[0] <= 12
+    # The derivative is that of the whole layer.
+    stencil, step = stencil_of(weight, geometry), 1e-5
+    bounds = norm_bounds(weight, stencil, 1e-9, route=NormRoute("banded", "banded"))
+    direction = rng.standard_normal(weight.shape)
+    ends = [norm_by_matrix(weight + s * direction, geometry) for s in (step, -step)]
+    got = float(np.sum(bounds.derivative() * direction))
+    assert got == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-3)
 
 
 def test_where_lanczos_stops_early_the_bounds_still_hold(rng, monkeypatch):
