@@ -208,9 +208,9 @@ def test_a_multiplication_cut_to_a_box(sites, even, cut_by, rng):
     if len(sites) == 1 and cut_by is cut_to_box:
         assert found.upper == pytest.approx(top, rel=1e-12)
     if cut_by is not cut_to_box:
-        assert found.upper <= top * (1 + 2e-6)
+        assert found.upper <= top * (1 + 2e-5)
         # The weights are those of the top eigenvector: they give the eigenvalue.
-        assert np.sum(found.weights * a) == pytest.approx(top, rel=1e-6)
+        assert np.sum(found.weights * a) == pytest.approx(top, rel=1e-5)
 
 
 def test_where_lapack_is_wrong_a_line_counts_with_its_largest_number(monkeypatch, rng):
@@ -225,11 +225,14 @@ def test_where_lapack_is_wrong_a_line_counts_with_its_largest_number(monkeypatch
     assert right < a.max() == cut_to_box(a, (5,), even=False).upper
 
 
-def test_where_lanczos_is_wrong_the_largest_number_is_the_bound(monkeypatch, rng):
+def test_where_lanczos_is_wrong_the_bound_is_that_of_one_axis_after_the_other(
+    monkeypatch, rng
+):
     a = rng.random((6, 7))
     right = cut_at_once.cut_at_once(a, (4, 5), even=False).upper
     monkeypatch.setattr(cut_at_once, "_top_vector", lambda block: np.eye(len(block))[0])
-    assert right < a.max() == cut_at_once.cut_at_once(a, (4, 5), even=False).upper
+    found = cut_at_once.cut_at_once(a, (4, 5), even=False).upper
+    assert right < found == cut_to_box(a, (4, 5), even=False).upper
 
 
 def test_a_cut_at_once_is_closer_than_axis_by_axis(rng):

@@ -11,18 +11,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from .._arrays.linalg import is_definite
-from .cut import Cut, waves
+from .cut import Cut, cut_to_box, waves
 from .lanczos import top_vector
 from .rounding import UP, of_cut
 
 MOST_SITES = 2**10  # of the box: 10 to 30 ms
 # Where to ask for a factor, above what Lanczos finds, relatively: the first that has.
-STEPS = (1e-6, 1e-5, 1e-4)
-CONVERGED = 1e-8  # what a restart of Lanczos may gain at the end
+STEPS = (1e-5, 1e-4, 1e-3)
+CONVERGED = 1e-6  # what a restart of Lanczos may gain at the end
 
 
 def cut_at_once(a: np.ndarray, sites: tuple[int, ...], *, even: bool) -> Cut:
-    """As `cut_to_box`, and closer; for boxes of at most MOST_SITES."""
+    """As `cut_to_box`, and mostly closer; for boxes of at most MOST_SITES."""
     bases = [waves(n, points) for n, points in zip(sites, a.shape)]
     matrix, largest = _between_sites(a, bases), float(a.max())
     parts = _by_parity(sites) if even else [np.arange(len(matrix))]
@@ -30,19 +30,19 @@ def cut_at_once(a: np.ndarray, sites: tuple[int, ...], *, even: bool) -> Cut:
     vectors = [_top_vector(block) for block in blocks]
     gains = [float(x @ block @ x) for x, block in zip(vectors, blocks)]
     best, allowance = int(np.argmax(gains)), of_cut(sites, a.shape)
-    upper = largest
     for step in STEPS:
         threshold = gains[best] * (1 + step)
         if all(_is_below(block, threshold) for block in blocks):
             above = threshold * (1 + allowance.certified) + allowance.absolute * largest
-            upper = min(above * UP, largest)
             break
+    else:  # Lanczos has missed the largest eigenvalue
+        return cut_to_box(a, sites, even=even)
     vector = np.zeros(len(matrix))
     vector[parts[best]] = vectors[best]
     wave = vector.reshape(sites)
     for basis in bases:
         wave = np.tensordot(wave, basis, axes=(0, 0))
-    return Cut(upper, wave**2)
+    return Cut(min(above * UP, largest), wave**2)
 
 
 def _between_sites(a: np.ndarray, bases: Sequence[np.ndarray]) -> np.ndarray:

@@ -8,7 +8,7 @@ from .._arrays.array import Array, is_complex
 from .._layer.stencil import Stencil
 from .._maps.matrix_free import operator_of
 from .._maps.symbol import Taps, taps_of
-from .._route import NormRoute
+from .._route import NormRoute, compression_gap
 from .block_compression import block_compression
 from .bounds import Bounds
 from .compression import (
@@ -30,6 +30,9 @@ from .top_vectors import (
 
 # A compression's bounds of norms are steps of 1e-5 apart: to ask for more is no use.
 CLOSEST = 1e-5
+# The part of the tolerance above which the gap that is expected axis by axis is likely
+# to be too wide: then the cut at once comes before Lanczos, which takes longer.
+FAR = 0.5
 
 
 def by_compression(
@@ -61,14 +64,15 @@ def by_compression(
             )
     norms = norms_for(reduced, extent, real=real, is_screened=route.is_screened)
     compress = partial(compression, norms, extent, real=real, rtol=max(rtol, CLOSEST))
-    found = compress()
+    found, can_be_closer = compress(), attain and can_cut_at_once(extent)
+    if can_be_closer and compression_gap(stencil) > FAR * rtol:
+        found, can_be_closer = compress(at_once=True), False
     if attain and found.upper > lower * (1 + rtol):
         again = attained_near(found.peak(reduced), found.upper)
         attained = max(attained or again, again, key=lambda each: each.lower)
         lower = attained.lower
-        if found.upper > lower * (1 + rtol) and can_cut_at_once(extent):
-            closer = compress(at_once=True)
-            found = min(found, closer, key=lambda each: each.upper)
+        if can_be_closer and found.upper > lower * (1 + rtol):
+            found = compress(at_once=True)
     if (
         attained is not None
         and part == stencil
