@@ -8,6 +8,8 @@ import pytest
 from oracles import norm_by_matrix
 
 from convspectra import Geometry, Layer
+from convspectra._layer.stencil import stencil_of
+from convspectra._norm.operator_norm import lower_bound
 from convspectra._report.partly_known import NO_LOWER, norm_of, upper_if_depthwise
 
 SLACK = 1e-9
@@ -112,3 +114,13 @@ def test_a_kernel_of_one_input_channel_may_be_depthwise(rng):
     assert want <= upper <= 1.01 * want
     assert upper < norm_of(layer, unknown, 1e-4).upper
     assert upper_if_depthwise(layer, ("grid",), 1e-4) is None
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("scale", [1.0, 1e-200])
+def test_a_lower_bound_alone_is_attained(groups, scale, rng):
+    weight = scale * rng.standard_normal((6, 6 // groups, 3, 3))
+    geometry = Geometry((4, 5), stride=2, groups=groups, boundary="zeros")
+    norm = norm_by_matrix(weight / scale, geometry) * scale
+    lower = lower_bound(weight, stencil_of(weight, geometry), 1e-4)
+    assert norm * (1 - 1e-3) <= lower <= norm * (1 + SLACK)

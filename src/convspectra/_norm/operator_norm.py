@@ -38,11 +38,12 @@ from .matrix_norm import by_matrix
 from .one_matrix import norm_of_matrix
 from .part import part_inside
 from .reshaped import by_reshaping
-from .rounding import UP, Allowance, of_stated_matrix
+from .rounding import UP, Allowance, of_layer, of_stated_matrix
 from .search import norm_on_torus
 from .top_vectors import (
     attained_near_peak,
     pair_derivative,
+    pair_from_noise,
     peak_derivative,
 )
 from .zero_padding import by_compression
@@ -271,6 +272,16 @@ def norm_by(
     else:
         lower, upper = call_on_host(both, weight, arrays=0, scalars=(-1, 1))
     return NormBounds(lower=lower, upper=upper, method=method, grid=stencil.grid)
+
+
+def lower_bound(weight: np.ndarray, stencil: Stencil, rtol: float) -> float:
+    """The attained bound alone, by Lanczos: for a small grid, if no other is wanted."""
+    double, scale = normalized(weight)
+    with one_blas_thread():
+        pair, _ = pair_from_noise(double, stencil, rtol=rtol / 10)
+    numbers = math.prod(pair.x.shape) + math.prod(pair.y.shape)
+    lower = of_layer(double, stencil, numbers).lower(pair.gain)
+    return _scaled(lower, lower, scale)[0]
 
 
 def upper_bound(weight: Array, stencil: Stencil, rtol: float) -> float:

@@ -11,7 +11,9 @@ from dataclasses import replace
 from .._arrays.array import to_numpy
 from .._layer.geometry import Geometry, per_axis
 from .._layer.layer import Layer
-from .._norm.operator_norm import NormBounds, operator_norm
+from .._layer.stencil import stencil_of
+from .._norm.operator_norm import NormBounds, lower_bound, operator_norm
+from .._route import method_of
 
 WIDEST = 64  # padding and dilation up to which a layer is looked at as it is
 NO_LOWER = 0.0  # a lower bound that always holds, and says nothing
@@ -95,8 +97,11 @@ def _lower(
     geometry = replace(geometry, grid=grid)
     if "groups" in unknown:
         geometry = replace(geometry, groups=weight.shape[0])
-    norm = operator_norm(weight, geometry, rtol, budget=budget)
-    return float(to_numpy(norm.lower))
+    stencil = stencil_of(weight, geometry)
+    if method_of(stencil) in ("frequencies", "matrix"):
+        norm = operator_norm(weight, geometry, rtol, budget=budget)
+        return float(to_numpy(norm.lower))
+    return lower_bound(to_numpy(weight), stencil, rtol)
 
 
 def _smallest_grid(
