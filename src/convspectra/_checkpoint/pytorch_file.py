@@ -18,6 +18,7 @@ WHAT = "PyTorch file"
 NESTED = ("state_dict", "model_state_dict", "model")  # keys that trainers save it under
 OPTIMIZER = {"state", "param_groups"}  # the keys of an optimizer's state
 MOST_NAME = 300  # characters: names made of many keys could outgrow the file
+ZIP, PICKLE = b"PK\x03\x04", b"\x80"  # how archives begin, and files before these
 OLD_MAGIC, OLD_VERSION = 0x1950A86A20F9469CFC6C, 1001  # in files before archives
 
 
@@ -46,17 +47,23 @@ def read_pytorch(path: Path) -> Network:
 def _load(path: Path) -> Any:
     """What a file holds, once it is seen what loading it would do."""
     torch = require("torch", extra="torch")
+    start = _first_bytes(path)
+    if start and start != ZIP and start[:1] != PICKLE:
+        raise Refusal(
+            "This must be a PyTorch file, got one that begins otherwise. If another "
+            "program wrote it, export the network to ONNX there."
+        )
     with parsing(WHAT):
-        checked = (_checked_zip if _is_zip(path) else _checked_old)(path, torch)
+        checked = (_checked_zip if start == ZIP else _checked_old)(path, torch)
         try:
             return torch.load(checked, weights_only=True, map_location="cpu")
         except Exception as error:
             raise refusal(_first_line(error)) from error
 
 
-def _is_zip(path: Path) -> bool:
+def _first_bytes(path: Path) -> bytes:
     with path.open("rb") as stream:
-        return stream.read(4) == b"PK\x03\x04"
+        return stream.read(4)
 
 
 def _first_line(error: Exception) -> str:
@@ -241,6 +248,8 @@ def _copy_with(path: Path, target: Path, arrays: Mapping[str, np.ndarray]) -> No
             )
     saved = io.BytesIO()
     with parsing(WHAT):
-        torch.save(loaded, saved, _use_new_zipfile_serialization=_is_zip(path))
+        torch.save(
+            loaded, saved, _use_new_zipfile_serialization=_first_bytes(path) == ZIP
+        )
     with replacing(target) as partial_file:
         partial_file.write_bytes(saved.getbuffer())
