@@ -15,7 +15,7 @@ from ._base import cached
 from ._layer.stencil import Stencil, embedding
 from ._maps.banded import BandedGram
 from ._maps.matrix import matrix_shape
-from ._maps.symbol import SEPARABLE, WORKING_SET, common_steps, pattern_of
+from ._maps.symbol import WORKING_SET, common_steps, first_axis_taps, pattern_of
 from ._maps.tiling import tiling, working_set
 
 # Grids with no more frequencies are not searched: all their matrices are certified.
@@ -218,21 +218,15 @@ def taps_each(torus: Stencil) -> float:
 
     Where the first axis is transformed first, frequencies share its sums.
     """
-    if _is_separable(torus):
-        return 2 * torus.taps / torus.kernel[0]
-    return torus.taps / len(pattern_of(torus).phases)
+    pattern = pattern_of(torus)
+    first = first_axis_taps(pattern)
+    return 2 * torus.taps / first if first > 1 else torus.taps / len(pattern.phases)
 
 
 def _factors(torus: Stencil) -> int:
     """Phase factors that a frequency needs."""
-    first = torus.kernel[0]
-    return first + torus.taps // first if _is_separable(torus) else torus.taps
-
-
-def _is_separable(torus: Stencil) -> bool:
-    """As `first_axis_taps`: whether the first axis is transformed first."""
-    several = 1 < torus.kernel[0] < torus.taps
-    return several and torus.taps >= SEPARABLE and max(torus.stride) == 1
+    first = first_axis_taps(pattern_of(torus))
+    return first + torus.taps // first if first > 1 else torus.taps
 
 
 def of_values(torus: Stencil, machine: Machine) -> Cost:

@@ -189,6 +189,16 @@ def test_the_supremum_of_many_taps_is_that_of_a_fine_grid(shape, axes, rng):
     assert found.lower * (1 - 1e-3) <= largest <= found.upper
 
 
+@pytest.mark.parametrize(("side", "taps", "seed"), [(16, 5, 0), (8, 7, 2), (4, 11, 0)])
+def test_a_supremum_of_which_single_precision_leaves_a_doubt(side, taps, seed):
+    weight = np.random.default_rng(seed).standard_normal((side, side, taps, taps))
+    found = operator_norm(weight, Geometry(None, boundary="zeros"))
+    symbols = np.fft.fft2(weight, (64, 64)).transpose(2, 3, 0, 1)
+    largest = np.linalg.svd(symbols, compute_uv=False).max()
+    assert found.gap <= 1e-4
+    assert found.lower * 0.98 <= largest <= found.upper
+
+
 def test_a_known_supremum():
     found = operator_norm(np.array([[[1.0, -1.0, 1.0]]]), Geometry(None))
     assert found.lower <= 3 <= found.upper

@@ -10,7 +10,8 @@ from routes import norm_along
 from convspectra import Geometry, singular_values
 from convspectra._compiled import lanczos_batched, svdvals
 from convspectra._layer.stencil import stencil_of
-from convspectra._maps.symbol import frequencies_of, grid_phases, taps_of
+from convspectra._maps.split_complex import BatchedSymbols
+from convspectra._maps.symbol import frequencies_of, grid_phases, symbol, taps_of
 from convspectra._norm import small_matrices
 from convspectra._norm.small_matrices import SmallMatrices
 
@@ -165,3 +166,25 @@ def test_what_is_below_is_told_in_both_precisions(
     some, middle = every[::-2], (norms.min() + norms.max()) / 2
     below = small.are_below(some, np.full(len(some), middle**2))
     np.testing.assert_array_equal(below, norms[some] < middle)
+
+
+@pytest.mark.parametrize("imaginary", [0.0, 1e-60, 1.0])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_matrices_of_many_taps_are_told_by_their_factors(
+    groups, imaginary, rng, monkeypatch
+):
+    shape = (6, 6 // groups, 5, 6)
+    weight = rng.standard_normal(shape) + 1j * imaginary * rng.standard_normal(shape)
+    geometry = Geometry(grid=(7, 8), groups=groups)
+    stencil = stencil_of(weight, geometry)
+    taps = taps_of(weight, stencil)
+    kept = frequencies_of(taps.pattern, stencil.rows, real=False)
+    whole = grid_phases(taps.pattern, kept)
+    want = np.linalg.svd(symbol(taps, whole), compute_uv=False)[..., 0].max(axis=1)
+    monkeypatch.setattr(small_matrices, "SINGLE_PRODUCTS", 0)
+    few, every = np.array([2, 17, 30]), np.arange(len(want))
+    for phases in (whole, whole[:, BatchedSymbols(taps).taps_needed]):
+        small = SmallMatrices(taps, phases)
+        for which in (few, every):
+            assert small.are_below(which, (want[which] * (1 + 1e-11)) ** 2).all()
+            assert not small.are_below(which, (want[which] * (1 - 1e-11)) ** 2).any()

@@ -291,12 +291,12 @@ def accepted(below, ladder, allowed) -> float:
 def decisions_on_small_matrices(taps, points, grid_sizes) -> Iterator[Seen]:
     """Decisions with Gram matrices that are made on the way, in both precisions."""
     small = SmallMatrices(taps, phase_factors(taps.shifts, points, grid_sizes))
-    needed, every = small._needed(small.phases), np.arange(len(points))
+    every = np.arange(len(points))
     for batched, unit in ((small.double, UNIT_DOUBLE), (small.single, UNIT_SINGLE)):
         name = "double" if unit == UNIT_DOUBLE else "single"
         side, columns = sorted((taps.channel_shape[1], taps.columns))
         allowed = rounding.certificate(side, columns, unit)
-        re, im = batched.at(needed, batched.workspace(len(points)))
+        re, im = batched.at(small.phases, batched.workspace(len(points)))
         groups = taps.channel_shape[0]
         h = (re + 1j * im).transpose(2, 0, 1)[: len(points) * groups]
         norms = np.array([exact_norm(each) for each in h])

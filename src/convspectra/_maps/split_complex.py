@@ -7,6 +7,7 @@ kernels are transformed along the first axis, and for each frequency there along
 rest, which takes a fraction of the multiplications.
 """
 
+import copy
 import math
 from collections.abc import Iterator
 
@@ -47,7 +48,7 @@ class ColumnSymbols:
             for target, part in zip(split, parts):
                 target[..., :rows] = part[own]
             self.taps.append(split.reshape(-1, math.prod(self.component_shape)))
-        self.first = first_axis_taps(taps) if self.is_real else 1
+        self.first = first_axis_taps(taps.pattern) if self.is_real else 1
 
     def at(
         self, frequencies: np.ndarray, grid_sizes: np.ndarray
@@ -136,13 +137,27 @@ class BatchedSymbols:
         if flat.imag.any():
             self.im = [np.ascontiguousarray(flat.imag[:, part]) for part in taps.phases]
         self.taps_needed = np.arange(len(taps.shifts))
-        self.first, self.by_axis = first_axis_taps(taps), None
+        self.first, self.by_axis = first_axis_taps(taps.pattern), None
         if self.first > 1 and self.im is None:
             split = self.re[0].reshape(len(flat), self.first, -1)
             self.by_axis = np.ascontiguousarray(split.swapaxes(0, 1))
             rest = split.shape[2]
             every = self.taps_needed
             self.taps_needed = np.append(every[::rest], every[:rest])
+
+    def in_single(self) -> "BatchedSymbols":
+        """The same in single precision, which takes the same phase factors.
+
+        Also where imaginary parts vanish there.
+        """
+        found = copy.copy(self)
+        found.dtype = np.dtype(np.float32)
+        found.re = [x.astype(np.float32) for x in self.re]
+        if self.im is not None:
+            found.im = [x.astype(np.float32) for x in self.im]
+        if self.by_axis is not None:
+            found.by_axis = self.by_axis.astype(np.float32)
+        return found
 
     def phases(self, frequencies: np.ndarray, grid_sizes: np.ndarray) -> np.ndarray:
         """The phase factors that `at` takes."""

@@ -108,12 +108,12 @@ def taps_of(weight: Array, stencil: Stencil) -> Taps:
     )
 
 
-def first_axis_taps(taps: Taps) -> int:
+def first_axis_taps(pattern: Pattern) -> int:
     """Taps along the first axis, if transforming it first takes less time; else 1."""
-    if len(taps.phases) > 1 or len(taps.shifts) < SEPARABLE:
+    if len(pattern.phases) > 1 or len(pattern.shifts) < SEPARABLE:
         return 1
-    first = len(np.unique(taps.shifts[:, 0]))
-    return first if first < len(taps.shifts) else 1
+    first = len(np.unique(pattern.shifts[:, 0]))
+    return first if first < len(pattern.shifts) else 1
 
 
 def common_steps(shifts: np.ndarray) -> np.ndarray:
@@ -168,7 +168,7 @@ def symbol(taps: Taps, phase: Array) -> Array:
     -------
     array, shape (frequencies, groups, out, columns)
     """
-    if is_host(phase) and (first := first_axis_taps(taps)) > 1:
+    if is_host(phase) and (first := first_axis_taps(taps.pattern)) > 1:
         return _axis_by_axis(taps, phase, first)
     xp = namespace(phase)
     parts = [

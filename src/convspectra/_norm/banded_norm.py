@@ -19,8 +19,13 @@ from .banded_rounding import factor_loss, formed_gram
 from .block_compression import block_compression
 from .group_bounds import group_bounds
 from .lanczos import BASIS, Pair, gain_of
-from .rounding import SLACK, of_layer
-from .top_vectors import PATIENCE, promising_groups, top_pair_from
+from .rounding import SLACK
+from .top_vectors import (
+    PATIENCE,
+    attained_by,
+    promising_groups,
+    top_pair_from,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +63,7 @@ def banded_norm(
     pair = max(pairs, key=lambda each: each.gain)
 
     if route.method == "block compression":
-        lower = _lower(weight, stencil, pair)
+        lower = attained_by(pair, weight, stencil)
         most = lower * (1 + rtol)
         upper = block_compression(kernel, stencil, pair, rtol, most, rounds=1)
         if upper is not None:
@@ -74,7 +79,7 @@ def banded_norm(
         is_larger = better.gain > pair.gain * (1 + slack / 2)
         slack = least if is_larger else 2 * slack
         pair = max(pair, better, key=lambda each: each.gain)
-    lower = _lower(weight, stencil, pair)
+    lower = attained_by(pair, weight, stencil)
     return BandedNorm(lower, upper, operator, pair, "banded")
 
 
@@ -86,7 +91,7 @@ def _groups_that_count(weight: Array, stencil: Stencil, rtol: float) -> np.ndarr
     first = int(np.argmax(uppers))
     own = slice(first, first + 1)
     pair = top_pair_from(weight, stencil, own, None, rtol=rtol / 10, goal=math.inf)
-    return np.flatnonzero(uppers >= _lower(weight, stencil, pair))
+    return np.flatnonzero(uppers >= attained_by(pair, weight, stencil))
 
 
 def _of_groups(
@@ -112,12 +117,6 @@ def _of_groups(
     x, y = (asarray_like(weight, target) for target in whole)
     pair = Pair(found.pair.gain, x, y)
     return replace(found, operator=operator, pair=pair)
-
-
-def _lower(weight: Array, stencil: Stencil, pair: Pair) -> float:
-    """What the layer certainly attains on this pair."""
-    numbers = math.prod(pair.x.shape) + math.prod(pair.y.shape)
-    return of_layer(weight, stencil, numbers).lower(pair.gain)
 
 
 def _attained_in(

@@ -38,9 +38,10 @@ from .matrix_norm import by_matrix
 from .one_matrix import norm_of_matrix
 from .part import part_inside
 from .reshaped import by_reshaping
-from .rounding import UP, Allowance, of_layer, of_stated_matrix
+from .rounding import UP, Allowance, of_stated_matrix
 from .search import norm_on_torus
 from .top_vectors import (
+    attained_by,
     attained_near_peak,
     pair_derivative,
     pair_from_noise,
@@ -279,8 +280,7 @@ def lower_bound(weight: np.ndarray, stencil: Stencil, rtol: float) -> float:
     double, scale = normalized(weight)
     with one_blas_thread():
         pair, _ = pair_from_noise(double, stencil, rtol=rtol / 10)
-    numbers = math.prod(pair.x.shape) + math.prod(pair.y.shape)
-    lower = of_layer(double, stencil, numbers).lower(pair.gain)
+    lower = attained_by(pair, double, stencil)
     return _scaled(lower, lower, scale)[0]
 
 

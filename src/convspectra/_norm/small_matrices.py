@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from .._arrays.linalg import are_definite
 from .._arrays.threads import spread
 from .._compiled.packed import Batched
 from .._maps.split_complex import BatchedSymbols
-from .._maps.symbol import Frequencies, Taps, grid_phases, symbol
+from .._maps.symbol import Frequencies, Taps, grid_phases
 from .._maps.symbol_values import set_values, spread_symbols
 from .gram_certificate import top_singular_vectors
 from .peak import NO_AGREEMENT, Peak
@@ -62,15 +61,14 @@ class SmallMatrices:
     """
 
     def __init__(self, taps: Taps, phases: np.ndarray) -> None:
-        self.taps, self.phases, self.groups = taps, phases, taps.channel_shape[0]
+        self.taps, self.groups = taps, taps.channel_shape[0]
         self.storage = Batched(min(taps.channel_shape[1], taps.columns))
-        weight = taps.weight.astype(np.complex64)
-        self.single = BatchedSymbols(replace(taps, weight=weight))
+        self.double = BatchedSymbols(taps)
+        self.single = self.double.in_single()
+        needed = self.double.taps_needed
+        is_whole = len(needed) == phases.shape[1]
+        self.phases = phases if is_whole else phases[:, needed]
         self.kept: list[tuple[slice, np.ndarray, np.ndarray]] = []
-
-    @functools.cached_property
-    def double(self) -> BatchedSymbols:
-        return BatchedSymbols(self.taps)
 
     @functools.cached_property
     def allowance(self) -> Allowance:
@@ -79,7 +77,10 @@ class SmallMatrices:
 
     def matrices(self, which: np.ndarray) -> np.ndarray:
         """Some of the matrices in double precision: (count, groups, rows, columns)."""
-        return symbol(self.taps, self.phases[which])
+        workspace = self.double.workspace(len(which))
+        re, im = self.double.at(self.phases[which], workspace)
+        h = np.moveaxis(re + 1j * im, 2, 0)
+        return h.reshape(len(which), self.groups, *h.shape[1:])
 
     def estimates(self, *, keep: bool = False) -> np.ndarray:
         """The norms (frequencies, groups), about, by a few steps of Lanczos.
@@ -139,7 +140,7 @@ class SmallMatrices:
 
     def _norms(self, symbols: BatchedSymbols, phases: np.ndarray) -> np.ndarray:
         values = np.empty((len(phases), self.groups, self.storage.side), symbols.dtype)
-        set_values(symbols, self._needed(phases), values)
+        set_values(symbols, phases, values)
         return values[..., 0]
 
     def _are_few_below(self, which: np.ndarray, squares: np.ndarray) -> np.ndarray:
@@ -191,9 +192,4 @@ class SmallMatrices:
             gram_triangles(re, im, *grams)
             work(slice(part.start * self.groups, part.stop * self.groups), *grams)
 
-        spread_symbols(multiply, symbols, self._needed(phases))
-
-    def _needed(self, phases: np.ndarray) -> np.ndarray:
-        """The phase factors that the symbols take."""
-        needed = self.single.taps_needed
-        return phases if len(needed) == phases.shape[1] else phases[:, needed]
+        spread_symbols(multiply, symbols, phases)

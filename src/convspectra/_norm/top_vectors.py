@@ -249,8 +249,13 @@ def attained_near_peak(
     near = max(rtol, 1e-6)
     goal = upper / (1 + ENOUGH * near)
     pair, _ = pair_near_peak(weight, stencil, taps, peak, rtol=near / 10, goal=goal)
+    return Attained(attained_by(pair, weight, stencil), pair)
+
+
+def attained_by(pair: Pair, weight: Array, stencil: Stencil) -> float:
+    """A certified lower bound, from a pair of this layer or of one of its groups."""
     numbers = math.prod(pair.x.shape) + math.prod(pair.y.shape)
-    return Attained(of_layer(weight, stencil, numbers).lower(pair.gain), pair)
+    return of_layer(weight, stencil, numbers).lower(pair.gain)
 
 
 def promising_groups(weight: Array, stencil: Stencil) -> list[int]:
