@@ -230,7 +230,9 @@ def test_where_lanczos_is_wrong_the_bound_is_that_of_one_axis_after_the_other(
 ):
     a = rng.random((6, 7))
     right = cut_at_once.cut_at_once(a, (4, 5), even=False).upper
-    monkeypatch.setattr(cut_at_once, "_top_vector", lambda block: np.eye(len(block))[0])
+    monkeypatch.setattr(
+        cut_at_once, "_top_vector", lambda block, start: np.eye(len(block))[0]
+    )
     found = cut_at_once.cut_at_once(a, (4, 5), even=False).upper
     assert right < found == cut_to_box(a, (4, 5), even=False).upper
 

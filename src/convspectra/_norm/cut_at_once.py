@@ -18,7 +18,9 @@ from .rounding import UP, of_cut
 MOST_SITES = 2**10  # of the box: 10 to 30 ms
 # Where to ask for a factor, above what Lanczos finds, relatively: the first that has.
 STEPS = (1e-5, 1e-4, 1e-3)
-CONVERGED = 1e-6  # what a restart of Lanczos may gain at the end
+# Lanczos ends where so many steps gain less than this, relatively; and the noise in its
+# start, so that nothing is out of reach.
+CONVERGED, PATIENCE, NOISE = 1e-6, 4, 1e-3
 
 
 def cut_at_once(a: np.ndarray, sites: tuple[int, ...], *, even: bool) -> Cut:
@@ -26,8 +28,9 @@ def cut_at_once(a: np.ndarray, sites: tuple[int, ...], *, even: bool) -> Cut:
     bases = [waves(n, points) for n, points in zip(sites, a.shape)]
     matrix, largest = _between_sites(a, bases), float(a.max())
     parts = _by_parity(sites) if even else [np.arange(len(matrix))]
-    blocks = [matrix[np.ix_(part, part)] for part in parts if len(part)]
-    vectors = [_top_vector(block) for block in blocks]
+    blocks = [matrix[np.ix_(part, part)] for part in parts]
+    wave = _damped_wave(np.unravel_index(a.argmax(), a.shape), bases)
+    vectors = [_top_vector(block, wave[part]) for block, part in zip(blocks, parts)]
     gains = [float(x @ block @ x) for x, block in zip(vectors, blocks)]
     best, allowance = int(np.argmax(gains)), of_cut(sites, a.shape)
     for step in STEPS:
@@ -65,12 +68,29 @@ def _by_parity(sites: tuple[int, ...]) -> list[np.ndarray]:
     for axis, n in enumerate(sites):
         own = np.arange(n) >= n - n // 2
         odd += own.reshape((-1,) + (1,) * (len(sites) - axis - 1))
-    return [np.flatnonzero(odd % 2 == parity) for parity in range(2)]
+    parts = (np.flatnonzero(odd % 2 == parity) for parity in range(2))
+    return [part for part in parts if len(part)]
 
 
-def _top_vector(block: np.ndarray) -> np.ndarray:
-    start = np.random.default_rng(0).standard_normal(len(block))
-    return top_vector(lambda x: x @ block, start, rtol=CONVERGED)
+def _damped_wave(
+    frequency: Sequence[np.integer], bases: Sequence[np.ndarray]
+) -> np.ndarray:
+    """The wave of a frequency, damped towards the edge of the box: close to the top."""
+    found = np.ones(())
+    for f, basis in zip(frequency, bases):
+        n = len(basis)
+        cosines = np.arange(n - n // 2) + (0 if n % 2 else 0.5)
+        distance = np.concatenate([cosines, cosines[n % 2 :]])  # from the middle
+        window = np.cos(np.pi * distance / (n + 1))
+        found = np.multiply.outer(found, window * basis[:, f])
+    return found.reshape(-1)
+
+
+def _top_vector(block: np.ndarray, start: np.ndarray) -> np.ndarray:
+    noise = np.random.default_rng(0).standard_normal(len(block))
+    start = start / (np.linalg.norm(start) or 1.0)
+    start = start + NOISE * noise / np.linalg.norm(noise)
+    return top_vector(lambda x: x @ block, start, rtol=CONVERGED, patience=PATIENCE)
 
 
 def _is_below(block: np.ndarray, threshold: float) -> bool:
