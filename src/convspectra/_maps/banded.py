@@ -52,6 +52,7 @@ class AxisGram:
     """How the sites of one axis couple: the chains that differ, each once."""
 
     chains: tuple[Chain, ...]
+    taps: np.ndarray  # those that read a column at some row
     # (patterns, taps, taps): how often through tap t of the one and s of the other
     counts: np.ndarray
 
@@ -148,7 +149,7 @@ class BandedGram:
     @property
     def tap_products(self) -> int:
         """Numbers in the products of all pairs of taps of a group."""
-        return (self.stencil.taps * self.channels) ** 2
+        return (math.prod(len(axis.taps) for axis in self.axes) * self.channels) ** 2
 
     @property
     def channels(self) -> int:
@@ -201,7 +202,7 @@ def _axis_gram(stencil: Stencil, axis: int, *, on_rows: bool) -> AxisGram | None
     member, tap, sizes = member[order], tap[order], np.bincount(shared)
     if np.sum(sizes**2) > READS_LIMIT:
         return None
-    return _coupled(*_pairs(sizes), member, tap, count=count, taps=taps)
+    return _coupled(*_pairs(sizes), member, tap, count=count)
 
 
 def _pairs(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -219,15 +220,17 @@ def _coupled(
     tap: np.ndarray,
     *,
     count: int,
-    taps: int,
 ) -> AxisGram | None:
     """The chains of `count` sites, of which these pairs of reads couple two each."""
+    used, tap = np.unique(tap, return_inverse=True)
+    taps = len(used)
     pairs, place = np.unique(member[one] * count + member[other], return_inverse=True)
     if len(pairs) * taps * taps > COUPLINGS_LIMIT:
         return None
     each = np.zeros((len(pairs), taps * taps), dtype=int)
     np.add.at(each, (place, tap[one] * taps + tap[other]), 1)
     counts, pattern = np.unique(each, axis=0, return_inverse=True)
+    counts = counts.reshape(len(counts), taps, taps)
     pattern = pattern.reshape(-1)  # NumPy 2.0 returns a column
     i, j = np.divmod(pairs, count)
     label = np.arange(count)  # of the chain that a site is part of: its first site
@@ -242,7 +245,7 @@ def _coupled(
         local = np.searchsorted(sites, np.stack([i[mine], j[mine]], axis=1))
         chain = Chain(len(sites), local, pattern[mine])
         chains.setdefault(local.tobytes() + chain.pattern.tobytes(), chain)
-    return AxisGram(tuple(chains.values()), counts.reshape(-1, taps, taps))
+    return AxisGram(tuple(chains.values()), used, counts)
 
 
 class PieceBlocks:
@@ -251,6 +254,7 @@ class PieceBlocks:
     def __init__(self, gram: BandedGram, piece: Piece, weight: np.ndarray) -> None:
         """With the weight of these groups, (groups, out, into, *kernel)."""
         self.gram, self.piece = gram, piece
+        weight = weight[:, :, :, *np.ix_(*(axis.taps for axis in gram.axes))]
         taps = math.prod(weight.shape[3:])
         flat = weight.reshape(*weight.shape[:3], taps)
         # W_t W_s^H, or the conjugate of W_t^H W_s: the conjugate of a Gram matrix has
