@@ -11,7 +11,7 @@ from convspectra._layer.stencil import stencil_of
 from convspectra._maps import tiling as tiling_module
 from convspectra._maps.banded import PieceBlocks, _gram, banded_gram
 from convspectra._maps.tiling import tiling
-from convspectra._norm import banded_certificate, banded_norm
+from convspectra._norm import banded_certificate, banded_norm, groups
 from convspectra._norm.banded_certificate import Failure, certified
 from convspectra._norm.banded_rounding import (
     BandedRounding,
@@ -118,6 +118,15 @@ def test_an_axis_without_neighbors_leaves_lines_apart(rng):
     assert found.lower <= line <= found.upper
 
 
+def test_taps_that_read_nothing_are_left_out(rng):
+    weight = rng.standard_normal((4, 4, 3, 5))
+    geometry = Geometry(grid=(1, 2), boundary="zeros")
+    gram = banded_gram(stencil_of(weight, geometry))
+    assert gram.tap_products == (1 * 3 * 4) ** 2
+    norm = norm_by_matrix(weight, geometry)
+    assert norm <= certified(gram, weight, norm * (1 + NEAR)) <= norm * (1 + 2 * NEAR)
+
+
 @pytest.mark.parametrize("largest", [0, 5, 11])
 def test_many_groups_are_certified_together(largest, rng, monkeypatch):
     weight = rng.standard_normal((24, 2, 3, 3))
@@ -126,7 +135,7 @@ def test_many_groups_are_certified_together(largest, rng, monkeypatch):
     norm = norm_by_matrix(weight, geometry)
     # As if another group had been taken for the largest.
     monkeypatch.setattr(banded_norm, "promising_groups", lambda *_: [7])
-    monkeypatch.setattr(banded_norm, "group_bounds", lambda *_: None)
+    monkeypatch.setattr(groups, "group_bounds", lambda *_: None)
     monkeypatch.setattr(banded_certificate, "GROUP_NUMBERS", 2**12)
     found = norm_along(weight, geometry, method="banded")
     assert found.lower <= norm <= found.upper

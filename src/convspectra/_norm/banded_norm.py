@@ -4,20 +4,19 @@ Or above by a block compression, where that is likely to be as close in less tim
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from .._arrays.array import Array, asarray_like, to_numpy
 from .._layer.stencil import Stencil
-from .._maps.banded import BandedGram, banded_gram
+from .._maps.banded import BandedGram
 from .._maps.matrix_free import Operator, operator_of
 from .._maps.tiling import tiling
 from .._route import Method, NormRoute
 from .banded_certificate import Failure, certified
 from .banded_rounding import factor_loss, formed_gram
 from .block_compression import block_compression
-from .group_bounds import group_bounds
 from .lanczos import BASIS, Pair, gain_of
 from .rounding import SLACK
 from .top_vectors import (
@@ -50,9 +49,6 @@ def banded_norm(
     until it does.
     """
     kernel, operator = to_numpy(weight), operator_of(weight, stencil)
-    counted = _groups_that_count(weight, stencil, rtol)
-    if len(counted) <= stencil.groups // 2:
-        return _of_groups(counted, weight, operator, rtol, route)
     formed = formed_gram(kernel, gram)
     loss = max((factor_loss(tiling(piece)) for piece in gram.pieces), default=0.0)
     least, near = max(SLACK * rtol, 4 * loss), rtol / 10
@@ -81,42 +77,6 @@ def banded_norm(
         pair = max(pair, better, key=lambda each: each.gain)
     lower = attained_by(pair, weight, stencil)
     return BandedNorm(lower, upper, operator, pair, "banded")
-
-
-def _groups_that_count(weight: Array, stencil: Stencil, rtol: float) -> np.ndarray:
-    """All groups but those that certainly have a smaller norm than another one."""
-    uppers = group_bounds(weight, stencil) if stencil.groups > 1 else None
-    if uppers is None:
-        return np.arange(stencil.groups)
-    first = int(np.argmax(uppers))
-    own = slice(first, first + 1)
-    pair = top_pair_from(weight, stencil, own, None, rtol=rtol / 10, goal=math.inf)
-    return np.flatnonzero(uppers >= attained_by(pair, weight, stencil))
-
-
-def _of_groups(
-    counted: np.ndarray,
-    weight: Array,
-    operator: Operator,
-    rtol: float,
-    route: NormRoute,
-) -> BandedNorm:
-    """The norm of the layer, if no group but these has a larger one."""
-    stencil = operator.stencil
-    fewer = replace(stencil, groups=len(counted))
-    shape = (stencil.groups, stencil.out_channels, *weight.shape[1:])
-    kernel = to_numpy(weight).reshape(shape)[counted]
-    own = asarray_like(weight, kernel.reshape(-1, *weight.shape[1:]))
-    gram = banded_gram(fewer)
-    assert gram is not None  # groups share it
-    found = banded_norm(own, fewer, gram, rtol, route)
-    parts = to_numpy(found.pair.x), to_numpy(found.pair.y)
-    whole = [np.zeros((stencil.groups, *x.shape[1:]), x.dtype) for x in parts]
-    for target, x in zip(whole, parts):
-        target[counted] = x
-    x, y = (asarray_like(weight, target) for target in whole)
-    pair = Pair(found.pair.gain, x, y)
-    return replace(found, operator=operator, pair=pair)
 
 
 def _attained_in(

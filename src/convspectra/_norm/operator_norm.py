@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,14 @@ from .._base import cached, fraction, positive
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, resolve, stencil_of
 from .._maps.banded import banded_gram
+from .._maps.matrix import matrix_entries, matrix_shape
 from .._maps.matrix_free import operator_of
 from .._maps.symbol import taps_of
 from .._route import NormRoute, norm_route
 from .._text import Lower, Upper, number
 from .banded_norm import banded_norm
 from .bounds import Bounds
+from .groups import by_groups, distinct_groups, groups_that_count
 from .matrix_norm import by_matrix
 from .one_matrix import norm_of_matrix
 from .part import part_inside
@@ -59,6 +62,8 @@ REAL, SAFE = "fd", (1e-60, 1e60)
 ONE_MATRIX = NormRoute("frequencies", "one matrix")
 # The route of what closes the gap of a compression.
 BANDED = NormRoute("banded", "banded")
+# Products of matrices with themselves that take longer than to bound all groups.
+WORTHWHILE = 2**22
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,18 +312,12 @@ def norm_bounds(
         route = norm_route(
             stencil, real=real, on_host=host, rtol=rtol, is_quick=not attain
         )
-    if route.method == "matrix":
-        bounds = by_matrix(double, operator_of(double, stencil), rtol)
-    elif route.algorithm == "banded":
-        bounds = _by_band(double, stencil, rtol, route)
-    elif route.method == "compression":
-        bounds = by_compression(double, stencil, rtol, route, attain=attain)
-        if route.closing == "banded" and bounds.upper > bounds.lower * (1 + rtol):
-            bounds = _by_band(double, stencil, rtol, BANDED)
-    elif route.method == "reshaped":
-        bounds = by_reshaping(double, stencil, rtol)
+    bound = partial(_along, route, rtol=rtol, attain=attain)
+    if stencil.groups > 1 and not stencil.is_torus:
+        chosen = distinct_groups(double, stencil)
+        bounds = by_groups(bound, double, stencil, chosen)
     else:
-        bounds = _by_torus(double, stencil, rtol, route, attain=attain)
+        bounds = bound(double, stencil)
     lower, upper = _scaled(bounds.lower, bounds.upper, scale)
     xp = namespace(weight)
     return Bounds(
@@ -335,6 +334,24 @@ def _scaled(lower: float, upper: float, scale: float) -> tuple[float, float]:
     if 0 < upper < SMALLEST_NORMAL:  # the products above were rounded
         lower, upper = math.nextafter(lower, 0.0), math.nextafter(upper, math.inf)
     return lower, upper
+
+
+def _along(
+    route: NormRoute, weight: Array, stencil: Stencil, *, rtol: float, attain: bool
+) -> Bounds:
+    """Bounds by one route, of numbers near 1."""
+    if route.method == "matrix":
+        return _by_matrix(weight, stencil, rtol)
+    if route.algorithm == "banded":
+        return _by_band(weight, stencil, rtol, route)
+    if route.method == "compression":
+        bounds = by_compression(weight, stencil, rtol, route, attain=attain)
+        if route.closing == "banded" and bounds.upper > bounds.lower * (1 + rtol):
+            bounds = _by_band(weight, stencil, rtol, BANDED)
+        return bounds
+    if route.method == "reshaped":
+        return by_reshaping(weight, stencil, rtol)
+    return _by_torus(weight, stencil, rtol, route, attain=attain)
 
 
 def _by_torus(
@@ -364,15 +381,37 @@ def _by_torus(
     )
 
 
+def _by_matrix(weight: Array, stencil: Stencil, rtol: float) -> Bounds:
+    """The groups that may have the largest norm, each by its matrix."""
+
+    def bound(weight: Array, stencil: Stencil) -> Bounds:
+        return by_matrix(weight, operator_of(weight, stencil), rtol)
+
+    if matrix_entries(stencil) * min(matrix_shape(stencil)) < WORTHWHILE:
+        return bound(weight, stencil)
+    chosen = groups_that_count(weight, stencil, rtol)
+    return by_groups(bound, weight, stencil, chosen)
+
+
 def _by_band(weight: Array, stencil: Stencil, rtol: float, route: NormRoute) -> Bounds:
-    """Lanczos for the lower bound, a banded Cholesky factor for the upper one."""
-    gram = banded_gram(stencil)
-    if gram is None:
-        raise ValueError("The reads of an axis are too many for a banded Gram matrix.")
-    found = banded_norm(weight, stencil, gram, rtol, route)
-    return Bounds(
-        found.lower,
-        found.upper,
-        lambda: pair_derivative(found.operator, found.pair, weight),
-        found.method,
-    )
+    """Lanczos for the lower bound, a banded Cholesky factor for the upper one.
+
+    In the groups that may have the largest norm.
+    """
+
+    def bound(weight: Array, stencil: Stencil) -> Bounds:
+        gram = banded_gram(stencil)
+        if gram is None:
+            raise ValueError(
+                "The reads of an axis are too many for a banded Gram matrix."
+            )
+        found = banded_norm(weight, stencil, gram, rtol, route)
+        return Bounds(
+            found.lower,
+            found.upper,
+            lambda: pair_derivative(found.operator, found.pair, weight),
+            found.method,
+        )
+
+    chosen = groups_that_count(weight, stencil, rtol)
+    return by_groups(bound, weight, stencil, chosen)

@@ -61,6 +61,11 @@ class SymbolNorms:
             steps = (first.factor_error / 2 + error, *SCREENING_STEPS)
         self._lower(first, every, steps)
 
+    def groups_above(self, norm: float) -> list[int]:
+        """Groups whose matrices may have a larger norm, the most likely ones first."""
+        likely = np.argsort(-self.estimates.max(axis=0), kind="stable")
+        return likely[self.uppers.max(axis=0)[likely] > norm].tolist()
+
     def sharpen(self, which: np.ndarray, group: int) -> None:
         """Bring the bounds of a group at some frequencies close to the norms there.
 

@@ -1,6 +1,7 @@
 """Inputs that attain the norm: plane waves on a torus, otherwise by Lanczos."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -191,26 +192,32 @@ def pair_near_peak(
     *,
     rtol: float,
     goal: float,
+    others: Callable[[float], Sequence[int]] | None = None,
 ) -> tuple[Pair, int]:
-    """The top singular pair of the most promising groups, and its group.
+    """The top singular pair of the peak's group, or of another one; and its group.
 
-    In the group of the peak Lanczos starts from the peak's wave, damped towards the
-    edge. It stops at a gain of `goal`.
+    In the group of the peak, which comes first, Lanczos starts from the peak's wave,
+    damped towards the edge. It stops at a gain of `goal`. With less than that
+    `others(gain)` are tried: by default the most promising groups.
     """
-    pairs = []
-    for group in promising_groups(weight, stencil):
-        start = None
-        if group == peak.group:
-            start = peak_wave(weight, stencil, taps, peak)
-            for axis, n in enumerate(stencil.columns, start=2):
-                window = np.sin(np.pi * np.arange(1, n + 1) / (n + 1))
-                start = start * window.reshape((-1,) + (1,) * (start.ndim - axis - 1))
+    start = peak_wave(weight, stencil, taps, peak)
+    for axis, n in enumerate(stencil.columns, start=2):
+        window = np.sin(np.pi * np.arange(1, n + 1) / (n + 1))
+        start = start * window.reshape((-1,) + (1,) * (start.ndim - axis - 1))
+
+    def top_of(group: int, start: np.ndarray | None) -> tuple[Pair, int]:
         own = slice(group, group + 1)
         pair = top_pair_from(weight, stencil, own, start, rtol=rtol, goal=goal)
-        pairs.append((pair, group))
-        if pair.gain >= goal:
-            break
-    return max(pairs, key=lambda pair_and_group: pair_and_group[0].gain)
+        return pair, group
+
+    best = top_of(peak.group, start)
+    if best[0].gain >= goal:
+        return best
+    tried = others(best[0].gain) if others else promising_groups(weight, stencil)
+    for group in tried[:GROUPS]:
+        if group != peak.group and best[0].gain < goal:
+            best = max(best, top_of(group, None), key=lambda found: found[0].gain)
+    return best
 
 
 def pair_from_noise(
@@ -244,11 +251,17 @@ def attained_near_peak(
     *,
     rtol: float,
     upper: float,
+    others: Callable[[float], Sequence[int]] | None = None,
 ) -> Attained:
-    """A certified lower bound, within `rtol` of an upper bound if it can be."""
+    """A certified lower bound, within `rtol` of an upper bound if it can be.
+
+    For `others` see `pair_near_peak`.
+    """
     near = max(rtol, 1e-6)
     goal = upper / (1 + ENOUGH * near)
-    pair, _ = pair_near_peak(weight, stencil, taps, peak, rtol=near / 10, goal=goal)
+    pair, _ = pair_near_peak(
+        weight, stencil, taps, peak, rtol=near / 10, goal=goal, others=others
+    )
     return Attained(attained_by(pair, weight, stencil), pair)
 
 

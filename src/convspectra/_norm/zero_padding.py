@@ -1,6 +1,7 @@
 """Both bounds of a layer that pads with zeros and is too large for its matrix."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -47,13 +48,17 @@ def by_compression(
     part = part_that_attains(stencil, taps.degree, rtol)
     lower, attained = 0.0, None
 
-    def attained_near(peak: Peak, upper: float) -> Attained:
+    def attained_near(
+        peak: Peak, upper: float, others: Callable[[float], Sequence[int]]
+    ) -> Attained:
         peak = replace(peak, cycles=peak.cycles / steps)
-        return attained_near_peak(weight, part, taps, peak, rtol=rtol, upper=upper)
+        return attained_near_peak(
+            weight, part, taps, peak, rtol=rtol, upper=upper, others=others
+        )
 
     if attain and LIKELY * _torus_excess(reduced, extent) <= rtol:
         peak = norm_on_torus(reduced, extent.points, route, real=real, rtol=rtol / 4)
-        attained = attained_near(peak, peak.upper)
+        attained = attained_near(peak, peak.upper, lambda _: ())
         lower = attained.lower
         if peak.upper <= lower * (1 + rtol):
             return Bounds(
@@ -68,7 +73,7 @@ def by_compression(
     if can_be_closer and compression_gap(stencil) > FAR * rtol:
         found, can_be_closer = compress(at_once=True), False
     if attain and found.upper > lower * (1 + rtol):
-        again = attained_near(found.peak(reduced), found.upper)
+        again = attained_near(found.peak(reduced), found.upper, norms.groups_above)
         attained = max(attained or again, again, key=lambda each: each.lower)
         lower = attained.lower
         if can_be_closer and found.upper > lower * (1 + rtol):
