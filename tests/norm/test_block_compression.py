@@ -249,3 +249,10 @@ def test_without_a_budget_it_is_kept_for_gaps_that_matter(rng):
         methods.append(found.method)
     assert 1e-4 < norm_along(weight, geometry, method="compression").gap < 0.1
     assert methods == ["block compression", "compression"]
+
+
+def test_a_layer_that_reads_nothing_has_norm_zero(rng):
+    weight = rng.standard_normal((4, 4, 1, 2))
+    geometry = Geometry((1, 5), stride=(3, 1), padding=((1, 1), 0), boundary="zeros")
+    found = norm_along(weight, geometry, method="block compression")
+    assert found.lower == found.upper == 0

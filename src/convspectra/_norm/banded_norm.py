@@ -49,7 +49,7 @@ def banded_norm(
     until it does.
     """
     kernel, operator = to_numpy(weight), operator_of(weight, stencil)
-    formed = formed_gram(kernel, gram)
+    formed = formed_gram(kernel, gram) if gram.pieces else 0.0  # nothing may be read
     loss = max((factor_loss(tiling(piece)) for piece in gram.pieces), default=0.0)
     least, near = max(SLACK * rtol, 4 * loss), rtol / 10
     pairs = [
@@ -58,7 +58,7 @@ def banded_norm(
     ]
     pair = max(pairs, key=lambda each: each.gain)
 
-    if route.method == "block compression":
+    if route.method == "block compression" and pair.gain:
         lower = attained_by(pair, weight, stencil)
         most = lower * (1 + rtol)
         upper = block_compression(kernel, stencil, pair, rtol, most, rounds=1)

@@ -62,7 +62,7 @@ REAL, SAFE = "fd", (1e-60, 1e60)
 ONE_MATRIX = NormRoute("frequencies", "one matrix")
 # The route of what closes the gap of a compression.
 BANDED = NormRoute("banded", "banded")
-# Products of matrices with themselves that take longer than to bound all groups.
+# Operations of the Gram matrices of all groups from which on their bounds come first.
 WORTHWHILE = 2**22
 
 
