@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from .contenders import JOBS
-from .page import MEANS, NETWORKS, RATIOS, REAL_LAYERS, TRAINING, say, table
+from .page import MEANS, NETWORKS, RATIOS, REAL_LAYERS, REAL_MEANS, TRAINING, say, table
 from .run import run
 
 DESCRIPTION = """\
@@ -78,14 +78,15 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _real_layers(args: argparse.Namespace) -> int:
-    from .real_layers import measure_real_layers, rows_of  # which need torch
+    from .real_layers import means_of, measure_real_layers, rows_of  # with torch
 
     document = measure_real_layers(args.output)
     rows = rows_of(document)
     if args.json:
         sys.stdout.write(json.dumps(rows, indent=1) + "\n")
     else:
-        sys.stdout.write(table(REAL_LAYERS, rows) + "\n")
+        tables = table(REAL_LAYERS, rows), table(REAL_MEANS, means_of(rows))
+        sys.stdout.write("\n\n".join(tables) + "\n")
     say(f"real_layers.json is in {args.output}.")
     return int(not all(row["right"] for row in rows))
 

@@ -19,6 +19,7 @@ TIMES = """
 REAL_LAYERS = """
     layer our_seconds method gap circular power power_close svds gram gram_excess
 """
+REAL_MEANS = "kind layers our_seconds widest_gap circular power power_close svds"
 NETWORKS = """
     network arguments size layers named grids bounded gap widest values seconds
     processor megabytes over

@@ -9,9 +9,10 @@ tolerance of the norm, which they could not know.
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ ADVICE = "Take another folder with -o, or remove that file."
 RTOL = 1e-3  # that norms are certified to
 NEAR, CLOSE = 1e-3, 1e-6  # of the norm, where power iteration may stop
 PATIENCE = 20.0  # seconds that an iteration of others may take
+LARGE = 28  # sides of a grid from which on a compression alone is close
 GRAM_STEPS = 3  # of the published bound
 ROUNDING = 1e-5  # relative error of single precision
 # Repeats of what takes less than a second or so; what takes longer is run twice.
@@ -59,6 +61,15 @@ class RealLayer:
         k, n = self.kernel, self.grid
         stride = f", stride {self.stride}" if self.stride > 1 else ""
         return f"{channels}, {k}x{k} on {n}x{n}{stride}"
+
+    @property
+    def kind(self) -> str:
+        """What decides how the norm of a layer is best bounded."""
+        if self.kernel == 1:
+            return "1x1"
+        if self.groups > 1:
+            return "depthwise"
+        return f"on {LARGE}x{LARGE} and more" if self.grid >= LARGE else "on less"
 
     def geometry(self, boundary: Any = "zeros") -> cs.Geometry:
         """The layer without its weight; as torch pads it, or of a torus."""
@@ -258,6 +269,21 @@ def rows_of(document: dict[str, Any]) -> list[dict[str, Any]]:
         }
         rows.append({**result, "our_seconds": seconds.get("zeros"), **ratios})
     return rows
+
+
+def means_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Geometric means over the layers of each kind, and the widest gap among them."""
+    kinds = {layer.name: layer.kind for layer in real_layers()}
+    means = []
+    for kind in dict.fromkeys(kinds[row["layer"]] for row in rows):
+        own = [row for row in rows if kinds[row["layer"]] == kind]
+        mean = {"kind": kind, "layers": len(own)}
+        mean["widest_gap"] = max(row["gap"] for row in own)
+        for key in ("our_seconds", "circular", "power", "power_close", "svds"):
+            found = [row[key] for row in own if row.get(key)]
+            mean[key] = geometric_mean(found) if found else None
+        means.append(mean)
+    return means
 
 
 def _clock(seconds: float) -> Callable[[], bool]:

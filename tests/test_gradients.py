@@ -116,6 +116,18 @@ def test_derivatives_are_finite_at_zero_and_at_repeated_values(
     assert np.all(np.isfinite(jax.grad(function)(weight, geometry)))
 
 
+METHODS = ("matrix", "banded", "compression", "embedding", "reshaped")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_norm_of_zero_has_a_derivative_by_every_method(method, groups, torch):
+    tensor = torch.zeros(4, 4 // groups, 3, 3, requires_grad=True)
+    geometry = Geometry(6, groups=groups, boundary="zeros")
+    norm_along(tensor, geometry, method=method).upper.backward()
+    assert bool(torch.all(torch.isfinite(tensor.grad)))
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_derivatives_of_depthwise_values_are_finite_at_zero(stride, torch, jax):
     geometry = Geometry(4, groups=3, stride=stride)

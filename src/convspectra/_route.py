@@ -102,6 +102,8 @@ BLOCK_GAP = 1e-3
 # Sites of an axis up to which a compression cuts it, and frequencies up to which it
 # bounds the norm at each. Beyond, a torus is close: (degree * pi / sites)^2 / 8.
 CUT_SITES, COMPRESSION_FREQUENCIES = 512, 2**18
+# Of a group by its matrix or band, but for products: 64 channels on 7x7 take 7 ms.
+GROUP_SECONDS = 1e-4
 # Entries of the largest matrix that `project` decomposes, in each of its rounds.
 PROJECT_MATRIX_LIMIT = 2**18
 # The largest side for which a search takes singular values. Measured on two machines.
@@ -282,6 +284,28 @@ def _along(method: Method, stencil: Stencil, *, real: bool, on_host: bool) -> No
         screened = screens_all(torus, real=real, on_host=on_host)
         return replace(route, is_screened=screened)
     return route
+
+
+@cached(maxsize=256)
+def groups_come_first(
+    stencil: Stencil, method: Literal["matrix", "banded"], *, real: bool
+) -> bool:
+    """Whether to bound all groups by their tori before some are gone through by this.
+
+    They may leave one: that pays where they cost less than the method for all.
+    """
+    torus = embedding(stencil)[0]
+    if stencil.groups == 1 or math.prod(torus.rows) > COMPRESSION_FREQUENCIES:
+        return False
+    screened = screens_all(torus, real=real, on_host=True)
+    bounds = of_torus(torus, NOMINAL, real=real, by_values=False, is_screened=screened)
+    if method == "matrix":
+        whole = of_matrix(stencil, NOMINAL, products=1)
+    else:
+        gram = banded_gram(stencil)
+        assert gram is not None
+        whole = of_band(gram, NOMINAL)
+    return bounds.seconds < whole.seconds + GROUP_SECONDS * stencil.groups
 
 
 def screens_all(torus: Stencil, *, real: bool, on_host: bool) -> bool:

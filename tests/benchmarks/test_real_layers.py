@@ -78,6 +78,23 @@ def test_the_command_resumes_and_prints_ratios(tmp_path, monkeypatch, capsys):
     assert row["svds"] == row["seconds"]["svds"] / row["our_seconds"]
 
 
+def test_means_are_taken_over_layers_of_a_kind(monkeypatch):
+    monkeypatch.setattr(real, "real_layers", lambda: SMALL)
+    numbers = [(1e-3, 1.0, 2.0), (2e-3, 4.0, 8.0), (1e-9, 1.0, None), (1e-4, 3.0, 5.0)]
+    rows = [
+        {"layer": layer.name, "gap": gap, "our_seconds": seconds, "power": power}
+        for layer, (gap, seconds, power) in zip(SMALL, numbers)
+    ]
+    found = {mean["kind"]: mean for mean in real.means_of(rows)}
+    assert [found[kind]["layers"] for kind in found] == [2, 1, 1]
+    assert found["on less"]["our_seconds"] == pytest.approx(2)
+    assert found["on less"]["power"] == pytest.approx(4)
+    assert found["on less"]["widest_gap"] == 2e-3
+    assert found["1x1"]["power"] is None
+    assert found["depthwise"]["power"] == pytest.approx(5)
+    assert real.RealLayer("test", 3, 4, 3, 28).kind == "on 28x28 and more"
+
+
 def test_an_interval_without_the_norm_is_not_timed(monkeypatch):
     norm = real.Convolution.largest_value
     monkeypatch.setattr(

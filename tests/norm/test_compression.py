@@ -231,10 +231,31 @@ def test_where_lanczos_is_wrong_the_bound_is_that_of_one_axis_after_the_other(
     a = rng.random((6, 7))
     right = cut_at_once.cut_at_once(a, (4, 5), even=False).upper
     monkeypatch.setattr(
-        cut_at_once, "_top_vector", lambda block, start: np.eye(len(block))[0]
+        cut_at_once, "_top_vector", lambda block, *_: np.eye(len(block))[0]
     )
     found = cut_at_once.cut_at_once(a, (4, 5), even=False).upper
     assert right < found == cut_to_box(a, (4, 5), even=False).upper
+
+
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize("height", [0.97, 0.98, 0.985, 0.99])
+def test_a_cut_at_once_finds_the_top_also_if_it_is_not_at_the_highest_peak(
+    height, even
+):
+    # A sharp peak, and a broad one that is lower, but loses less when it is cut.
+    points, sites = (24, 24), (20, 20)
+    i, j = np.meshgrid(*(np.arange(n) / n for n in points), indexing="ij")
+    sharp = np.sin(np.pi * (i - 0.25)) ** 2 + np.sin(np.pi * (j - 0.25)) ** 2
+    broad = np.sin(np.pi * (i - 0.75)) ** 2 + np.sin(np.pi * (j - 0.5)) ** 2
+    a = np.maximum(np.maximum(1 - 2 * sharp, height - 0.1 * broad), 0)
+    if even:
+        a = np.maximum(a, a[np.ix_(*(-np.arange(n) for n in points))])
+    index = np.indices(sites).reshape(2, -1)
+    apart = (index[:, :, None] - index[:, None, :]) % np.array(points)[:, None, None]
+    top = np.linalg.eigvalsh(np.fft.ifftn(a)[tuple(apart)])[-1]
+    found = cut_at_once.cut_at_once(a, sites, even=even)
+    assert top * (1 - 1e-14) <= found.upper <= top * (1 + 2e-5)
+    assert np.sum(found.weights * a) == pytest.approx(top, rel=1e-5)
 
 
 def test_a_cut_at_once_is_closer_than_axis_by_axis(rng):

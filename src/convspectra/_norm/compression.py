@@ -114,7 +114,7 @@ class Compression:
 
     def derivative(self, taps: Taps, weight: Array) -> Array:
         """The derivative of the bound: those of the norms, times their weights."""
-        found: Array = 0.0
+        found: Array = 0 * weight
         for number in heaviest(self.weights, NEGLIGIBLE).tolist():
             change = peak_derivative(taps, self._at(taps, number), weight)
             found = found + float(self.weights[number]) * change

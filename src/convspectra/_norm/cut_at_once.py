@@ -7,12 +7,13 @@ factorized.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from .._arrays.linalg import is_definite
 from .cut import Cut, cut_to_box, waves
-from .lanczos import top_vector
+from .lanczos import BASIS, top_vector
 from .rounding import UP, of_cut
 
 MOST_SITES = 2**10  # of the box: 10 to 30 ms
@@ -30,18 +31,19 @@ def cut_at_once(a: np.ndarray, sites: tuple[int, ...], *, even: bool) -> Cut:
     parts = _by_parity(sites) if even else [np.arange(len(matrix))]
     blocks = [matrix[np.ix_(part, part)] for part in parts]
     wave = _damped_wave(np.unravel_index(a.argmax(), a.shape), bases)
-    vectors = [_top_vector(block, wave[part]) for block, part in zip(blocks, parts)]
-    gains = [float(x @ block @ x) for x, block in zip(vectors, blocks)]
-    best, allowance = int(np.argmax(gains)), of_cut(sites, a.shape)
+    starts = [wave[part] for part in parts]
+    top, allowance = _top_of(blocks, starts, PATIENCE), of_cut(sites, a.shape)
+    if not _are_below(blocks, top.gain * (1 + STEPS[0])):  # another wave is at the top
+        top = _top_of(blocks, [0 * start for start in starts], BASIS)
     for step in STEPS:
-        threshold = gains[best] * (1 + step)
-        if all(_is_below(block, threshold) for block in blocks):
+        threshold = top.gain * (1 + step)
+        if _are_below(blocks, threshold):
             above = threshold * (1 + allowance.certified) + allowance.absolute * largest
             break
     else:  # Lanczos has missed the largest eigenvalue
         return cut_to_box(a, sites, even=even)
     vector = np.zeros(len(matrix))
-    vector[parts[best]] = vectors[best]
+    vector[parts[top.block]] = top.vector
     wave = vector.reshape(sites)
     for basis in bases:
         wave = np.tensordot(wave, basis, axes=(0, 0))
@@ -86,14 +88,36 @@ def _damped_wave(
     return found.reshape(-1)
 
 
-def _top_vector(block: np.ndarray, start: np.ndarray) -> np.ndarray:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Top:
+    block: int
+    vector: np.ndarray
+    gain: float
+
+
+def _top_of(
+    blocks: Sequence[np.ndarray], starts: Sequence[np.ndarray], patience: int
+) -> _Top:
+    """The largest eigenvalue that Lanczos finds, from these starts and some noise."""
+    found = []
+    for number, (block, start) in enumerate(zip(blocks, starts)):
+        vector = _top_vector(block, start, patience)
+        found.append(_Top(number, vector, float(vector @ block @ vector)))
+    return max(found, key=lambda top: top.gain)
+
+
+def _top_vector(block: np.ndarray, start: np.ndarray, patience: int) -> np.ndarray:
     noise = np.random.default_rng(0).standard_normal(len(block))
     start = start / (np.linalg.norm(start) or 1.0)
     start = start + NOISE * noise / np.linalg.norm(noise)
-    return top_vector(lambda x: x @ block, start, rtol=CONVERGED, patience=PATIENCE)
+    return top_vector(lambda x: x @ block, start, rtol=CONVERGED, patience=patience)
 
 
-def _is_below(block: np.ndarray, threshold: float) -> bool:
-    rest = -block
-    rest.reshape(-1)[:: len(block) + 1] += threshold
-    return is_definite(rest)
+def _are_below(blocks: Sequence[np.ndarray], threshold: float) -> bool:
+    """Whether no eigenvalue of these matrices is above the threshold."""
+    for block in blocks:
+        rest = -block
+        rest.reshape(-1)[:: len(block) + 1] += threshold
+        if not is_definite(rest):
+            return False
+    return True

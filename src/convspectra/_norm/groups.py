@@ -3,17 +3,20 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
 from .._arrays.array import Array, asarray_like, is_complex, is_host, to_numpy
 from .._layer.stencil import Stencil, embedding
 from .._maps.symbol import frequencies_of, taps_of
-from .._route import COMPRESSION_FREQUENCIES, screens_all
+from .._route import groups_come_first, screens_all
 from .bounds import Bounds
 from .rounding import UP
 from .symbol_norms import SymbolNorms
 from .top_vectors import attained_by, top_pair_from
+
+NEAR = 1e-4  # relative gain at which Lanczos stops, in the group with the largest bound
 
 
 def by_groups(
@@ -40,33 +43,38 @@ def by_groups(
 
 def distinct_groups(weight: Array, stencil: Stencil) -> np.ndarray:
     """The first of all groups that are equal, as in a blur of each channel."""
+    kernels = to_numpy(weight).reshape(stencil.groups, -1)
+    if len(set(kernels.sum(axis=1).tolist())) == stencil.groups:
+        return np.arange(stencil.groups)
     first: dict[bytes, int] = {}
-    for group, kernel in enumerate(to_numpy(weight).reshape(stencil.groups, -1)):
+    for group, kernel in enumerate(kernels):
         first.setdefault(kernel.tobytes(), group)
     return np.array(list(first.values()))
 
 
-def groups_that_count(weight: Array, stencil: Stencil, rtol: float) -> np.ndarray:
-    """All groups but those that certainly have a smaller norm than another one."""
-    uppers = group_bounds(weight, stencil) if stencil.groups > 1 else None
-    if uppers is None:
+def groups_that_count(
+    weight: Array, stencil: Stencil, method: Literal["matrix", "banded"]
+) -> np.ndarray:
+    """All groups but those that certainly have a smaller norm than another one.
+
+    Or all, where it takes as long to find out as to bound their norms by this method.
+    """
+    if not groups_come_first(stencil, method, real=not is_complex(weight)):
         return np.arange(stencil.groups)
+    uppers = group_bounds(weight, stencil)
     first = int(np.argmax(uppers))
     own = slice(first, first + 1)
-    pair = top_pair_from(weight, stencil, own, None, rtol=rtol / 10, goal=math.inf)
+    pair = top_pair_from(weight, stencil, own, None, rtol=NEAR, goal=math.inf)
     return np.flatnonzero(uppers >= attained_by(pair, weight, stencil))
 
 
-def group_bounds(weight: Array, stencil: Stencil) -> np.ndarray | None:
-    """A certified bound for each group; None if the frequencies are too many.
+def group_bounds(weight: Array, stencil: Stencil) -> np.ndarray:
+    """A certified bound for each group, by the torus around it.
 
-    By the tori around them. They cost a small part of what factors do, and of the
-    channels of a trained depthwise layer they leave one or two that may have the
+    Of the channels of a trained depthwise layer they leave one or two that may have the
     largest norm.
     """
     torus, factor = embedding(stencil)
-    if math.prod(torus.rows) > COMPRESSION_FREQUENCIES:
-        return None
     taps, real = taps_of(weight, torus), not is_complex(weight)
     kept = frequencies_of(taps.pattern, torus.rows, real=real)
     screened = screens_all(torus, real=real, on_host=is_host(weight))

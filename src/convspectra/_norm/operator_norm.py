@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,6 @@ from .._base import cached, fraction, positive
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, resolve, stencil_of
 from .._maps.banded import banded_gram
-from .._maps.matrix import matrix_entries, matrix_shape
 from .._maps.matrix_free import operator_of
 from .._maps.symbol import taps_of
 from .._route import NormRoute, norm_route
@@ -62,8 +61,6 @@ REAL, SAFE = "fd", (1e-60, 1e60)
 ONE_MATRIX = NormRoute("frequencies", "one matrix")
 # The route of what closes the gap of a compression.
 BANDED = NormRoute("banded", "banded")
-# Operations of the Gram matrices of all groups from which on their bounds come first.
-WORTHWHILE = 2**22
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,9 +384,7 @@ def _by_matrix(weight: Array, stencil: Stencil, rtol: float) -> Bounds:
     def bound(weight: Array, stencil: Stencil) -> Bounds:
         return by_matrix(weight, operator_of(weight, stencil), rtol)
 
-    if matrix_entries(stencil) * min(matrix_shape(stencil)) < WORTHWHILE:
-        return bound(weight, stencil)
-    chosen = groups_that_count(weight, stencil, rtol)
+    chosen = groups_that_count(weight, stencil, "matrix")
     return by_groups(bound, weight, stencil, chosen)
 
 
@@ -398,14 +393,13 @@ def _by_band(weight: Array, stencil: Stencil, rtol: float, route: NormRoute) -> 
 
     In the groups that may have the largest norm.
     """
+    gram = banded_gram(stencil)
+    if gram is None:
+        raise ValueError("The reads of an axis are too many for a banded Gram matrix.")
 
     def bound(weight: Array, stencil: Stencil) -> Bounds:
-        gram = banded_gram(stencil)
-        if gram is None:
-            raise ValueError(
-                "The reads of an axis are too many for a banded Gram matrix."
-            )
-        found = banded_norm(weight, stencil, gram, rtol, route)
+        own = replace(gram, stencil=stencil)  # which groups share
+        found = banded_norm(weight, stencil, own, rtol, route)
         return Bounds(
             found.lower,
             found.upper,
@@ -413,5 +407,5 @@ def _by_band(weight: Array, stencil: Stencil, rtol: float, route: NormRoute) -> 
             found.method,
         )
 
-    chosen = groups_that_count(weight, stencil, rtol)
+    chosen = groups_that_count(weight, stencil, "banded")
     return by_groups(bound, weight, stencil, chosen)

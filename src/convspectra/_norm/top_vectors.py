@@ -33,8 +33,8 @@ from .peak import Peak
 from .rounding import of_layer
 from .search import norm_on_torus
 
-# Lanczos runs in at most so many groups: those in which POWER_STEPS steps of power
-# iteration reach the largest gains.
+# Lanczos runs in at most so many groups. Where their bounds are not known, in those in
+# which POWER_STEPS steps of power iteration reach the largest gains.
 GROUPS, POWER_STEPS = 4, 8
 # Noise that is added to a start of Lanczos, relative, so that no direction is missing.
 NOISE = 1e-2
@@ -214,8 +214,8 @@ def pair_near_peak(
     if best[0].gain >= goal:
         return best
     tried = others(best[0].gain) if others else promising_groups(weight, stencil)
-    for group in tried[:GROUPS]:
-        if group != peak.group and best[0].gain < goal:
+    for group in [group for group in tried if group != peak.group][: GROUPS - 1]:
+        if best[0].gain < goal:
             best = max(best, top_of(group, None), key=lambda found: found[0].gain)
     return best
 
