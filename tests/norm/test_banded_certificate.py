@@ -18,7 +18,7 @@ from convspectra._norm.banded_rounding import (
     formed_gram,
     inverse_residual,
 )
-from convspectra._norm.operator_norm import norm_bounds
+from convspectra._norm.norm_bounds import norm_bounds
 from convspectra._route import NormRoute, method_of, norm_route
 
 EVERY_BOUNDARY = pytest.mark.parametrize("boundary", BOUNDARIES)

@@ -10,9 +10,10 @@ from routes import norm_along
 from convspectra import Geometry
 from convspectra._layer.stencil import stencil_of
 from convspectra._maps.symbol import frequencies_of, taps_of
-from convspectra._norm import groups, operator_norm
+from convspectra._norm import groups
+from convspectra._norm import norm_bounds as followed
 from convspectra._norm.groups import group_bounds
-from convspectra._norm.operator_norm import norm_bounds
+from convspectra._norm.norm_bounds import norm_bounds
 from convspectra._norm.symbol_norms import SymbolNorms
 from convspectra._route import NormRoute, groups_come_first
 
@@ -28,7 +29,7 @@ ROUTES = {
 @pytest.fixture
 def counts(monkeypatch):
     """How many groups were bounded by some route, and then by matrices."""
-    found, along, by_matrix = [], operator_norm._along, operator_norm.by_matrix
+    found, along, by_matrix = [], followed._along, followed.by_matrix
 
     def counting(route, weight, stencil, **options):
         found.append(stencil.groups)
@@ -38,8 +39,8 @@ def counts(monkeypatch):
         found.append(operator.stencil.groups)
         return by_matrix(weight, operator, rtol)
 
-    monkeypatch.setattr(operator_norm, "_along", counting)
-    monkeypatch.setattr(operator_norm, "by_matrix", counting_matrices)
+    monkeypatch.setattr(followed, "_along", counting)
+    monkeypatch.setattr(followed, "by_matrix", counting_matrices)
     monkeypatch.setattr(groups, "groups_come_first", lambda *_, **__: True)
     return found
 

@@ -9,7 +9,7 @@ from oracles import norm_by_matrix
 
 from convspectra import Geometry, Layer
 from convspectra._layer.stencil import stencil_of
-from convspectra._norm.operator_norm import lower_bound
+from convspectra._norm.norm_bounds import lower_bound
 from convspectra._report.partly_known import NO_LOWER, norm_of, upper_if_depthwise
 
 SLACK = 1e-9

@@ -8,7 +8,8 @@ from .._arrays.host import call_on_host
 from .._base import fraction, positive
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
-from .._norm.operator_norm import NormBounds, norm_bounds
+from .._norm.norm_bounds import norm_bounds
+from .._norm.operator_norm import NormBounds
 from .._route import method_of, projects_by_matrix
 from .blocks import matrix_blocks, torus_blocks
 from .clip import with_rows

@@ -16,7 +16,7 @@ from .._arrays.host import call_on_host
 from .._base import positive
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
-from .._norm.operator_norm import upper_bound
+from .._norm.norm_bounds import upper_bound
 from .._norm.rounding import TIGHT, UNIT_DOUBLE, UP
 from .._route import method_of
 

@@ -3,20 +3,12 @@
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .._arrays.array import (
-    Array,
-    is_complex,
-    is_host,
-    is_traced,
-    namespace,
-    normalized,
-)
+from .._arrays.array import Array, is_complex, is_host, is_traced
 from .._arrays.host import (
     call_on_host,
     detach_to_numpy,
@@ -27,40 +19,19 @@ from .._arrays.host import (
 from .._arrays.threads import BLAS_SMALL_SIDE, one_blas_thread
 from .._base import cached, fraction, positive
 from .._layer.geometry import Geometry
-from .._layer.stencil import Stencil, embedding, resolve, stencil_of
-from .._maps.banded import banded_gram
-from .._maps.matrix_free import operator_of
-from .._maps.symbol import taps_of
+from .._layer.stencil import Stencil, resolve, stencil_of
 from .._route import NormRoute, norm_route
 from .._text import Lower, Upper, number
-from .banded_norm import banded_norm
 from .bounds import Bounds
-from .groups import by_groups, distinct_groups, groups_that_count
-from .matrix_norm import by_matrix
+from .norm_bounds import norm_bounds
 from .one_matrix import norm_of_matrix
-from .part import part_inside
-from .reshaped import by_reshaping
-from .rounding import UP, Allowance, of_stated_matrix
-from .search import norm_on_torus
-from .top_vectors import (
-    attained_by,
-    attained_near_peak,
-    pair_derivative,
-    pair_from_noise,
-    peak_derivative,
-)
-from .zero_padding import by_compression
+from .rounding import Allowance, of_stated_matrix
 
-# Numbers below SMALLEST_NORMAL have fewer digits than others; none is above LARGEST.
-SMALLEST_NORMAL = float(np.finfo(np.float64).smallest_normal)
-LARGEST = float(np.finfo(np.float64).max)
 # Characters of single and double precision, which are computed with as they are. And
 # the sizes of the largest entry between which squares neither overflow nor underflow.
 REAL, SAFE = "fd", (1e-60, 1e60)
 # The route of a layer that has the same real matrix at all frequencies.
 ONE_MATRIX = NormRoute("frequencies", "one matrix")
-# The route of what closes the gap of a compression.
-BANDED = NormRoute("banded", "banded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,137 +246,3 @@ def norm_by(
     else:
         lower, upper = call_on_host(both, weight, arrays=0, scalars=(-1, 1))
     return NormBounds(lower=lower, upper=upper, method=method, grid=stencil.grid)
-
-
-def lower_bound(weight: np.ndarray, stencil: Stencil, rtol: float) -> float:
-    """The attained bound alone, by Lanczos: for a small grid, if no other is wanted."""
-    double, scale = normalized(weight)
-    with one_blas_thread():
-        pair, _ = pair_from_noise(double, stencil, rtol=rtol / 10)
-    lower = attained_by(pair, double, stencil)
-    return _scaled(lower, lower, scale)[0]
-
-
-def upper_bound(weight: Array, stencil: Stencil, rtol: float) -> float:
-    """The certified bound alone: for an embedding the lower one takes longer."""
-    return norm_bounds(weight, stencil, rtol, attain=False).upper
-
-
-def norm_bounds(
-    weight: Array,
-    stencil: Stencil,
-    rtol: float,
-    *,
-    attain: bool = True,
-    route: NormRoute | None = None,
-) -> Bounds:
-    """Bounds of the norm for plain numbers, by the route for this layer if not stated.
-
-    Unless `attain`, the lower bound of an embedding is 0: nothing is computed for it.
-    """
-    double, scale = normalized(weight)
-    if route is None:
-        real, host = not is_complex(double), is_host(double)
-        route = norm_route(
-            stencil, real=real, on_host=host, rtol=rtol, is_quick=not attain
-        )
-    bound = partial(_along, route, rtol=rtol, attain=attain)
-    if stencil.groups > 1 and not stencil.is_torus:
-        chosen = distinct_groups(double, stencil)
-        bounds = by_groups(bound, double, stencil, chosen)
-    else:
-        bounds = bound(double, stencil)
-    lower, upper = _scaled(bounds.lower, bounds.upper, scale)
-    xp = namespace(weight)
-    return Bounds(
-        lower,
-        upper,
-        lambda: xp.astype(bounds.derivative(), weight.dtype),
-        bounds.method,
-    )
-
-
-def _scaled(lower: float, upper: float, scale: float) -> tuple[float, float]:
-    """Both bounds times a power of two, rounded outward."""
-    lower, upper = min(lower * scale, LARGEST), upper * scale
-    if 0 < upper < SMALLEST_NORMAL:  # the products above were rounded
-        lower, upper = math.nextafter(lower, 0.0), math.nextafter(upper, math.inf)
-    return lower, upper
-
-
-def _along(
-    route: NormRoute, weight: Array, stencil: Stencil, *, rtol: float, attain: bool
-) -> Bounds:
-    """Bounds by one route, of numbers near 1."""
-    if route.method == "matrix":
-        return _by_matrix(weight, stencil, rtol)
-    if route.algorithm == "banded":
-        return _by_band(weight, stencil, rtol, route)
-    if route.method == "compression":
-        bounds = by_compression(weight, stencil, rtol, route, attain=attain)
-        if route.closing == "banded" and bounds.upper > bounds.lower * (1 + rtol):
-            bounds = _by_band(weight, stencil, rtol, BANDED)
-        return bounds
-    if route.method == "reshaped":
-        return by_reshaping(weight, stencil, rtol)
-    return _by_torus(weight, stencil, rtol, route, attain=attain)
-
-
-def _by_torus(
-    weight: Array, stencil: Stencil, rtol: float, route: NormRoute, *, attain: bool
-) -> Bounds:
-    """The norm of the torus that is the layer, or holds it as a block."""
-    torus, factor = embedding(stencil)
-    taps, real = taps_of(weight, torus), not is_complex(weight)
-    rows = None if torus.axes is None else torus.rows
-    peak = norm_on_torus(taps, rows, route, real=real, rtol=rtol)
-    lower, upper = peak.lower, peak.upper
-    if route.method == "embedding" and not attain:
-        lower = 0.0
-    elif route.method == "embedding":
-        most = factor * upper
-        part = part_inside(stencil)
-        lower = attained_near_peak(
-            weight, part, taps, peak, rtol=rtol, upper=most
-        ).lower
-    if factor > 1:
-        upper *= factor * UP
-    return Bounds(
-        lower,
-        upper,
-        lambda: factor * peak_derivative(taps, peak, weight),
-        route.method,
-    )
-
-
-def _by_matrix(weight: Array, stencil: Stencil, rtol: float) -> Bounds:
-    """The groups that may have the largest norm, each by its matrix."""
-
-    def bound(weight: Array, stencil: Stencil) -> Bounds:
-        return by_matrix(weight, operator_of(weight, stencil), rtol)
-
-    chosen = groups_that_count(weight, stencil, "matrix")
-    return by_groups(bound, weight, stencil, chosen)
-
-
-def _by_band(weight: Array, stencil: Stencil, rtol: float, route: NormRoute) -> Bounds:
-    """Lanczos for the lower bound, a banded Cholesky factor for the upper one.
-
-    In the groups that may have the largest norm.
-    """
-    gram = banded_gram(stencil)
-    if gram is None:
-        raise ValueError("The reads of an axis are too many for a banded Gram matrix.")
-
-    def bound(weight: Array, stencil: Stencil) -> Bounds:
-        own = replace(gram, stencil=stencil)  # which groups share
-        found = banded_norm(weight, stencil, own, rtol, route)
-        return Bounds(
-            found.lower,
-            found.upper,
-            lambda: pair_derivative(found.operator, found.pair, weight),
-            found.method,
-        )
-
-    chosen = groups_that_count(weight, stencil, "banded")
-    return by_groups(bound, weight, stencil, chosen)

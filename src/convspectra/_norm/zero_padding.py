@@ -58,6 +58,7 @@ def by_compression(
 
     if attain and LIKELY * _torus_excess(reduced, extent) <= rtol:
         peak = norm_on_torus(reduced, extent.points, route, real=real, rtol=rtol / 4)
+        # No other group is tried: the compression below tells which of them may do.
         attained = attained_near(peak, peak.upper, lambda _: ())
         lower = attained.lower
         if peak.upper <= lower * (1 + rtol):

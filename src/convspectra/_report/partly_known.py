@@ -12,7 +12,8 @@ from .._arrays.array import to_numpy
 from .._layer.geometry import Geometry, per_axis
 from .._layer.layer import Layer
 from .._layer.stencil import stencil_of
-from .._norm.operator_norm import NormBounds, lower_bound, operator_norm
+from .._norm.norm_bounds import lower_bound
+from .._norm.operator_norm import NormBounds, operator_norm
 from .._route import method_of
 
 WIDEST = 64  # padding and dilation up to which a layer is looked at as it is

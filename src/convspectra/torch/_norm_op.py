@@ -9,7 +9,7 @@ import torch
 from .._arrays.host import call_on_host
 from .._layer.geometry import Geometry
 from .._layer.stencil import stencil_of
-from .._norm.operator_norm import norm_bounds
+from .._norm.norm_bounds import norm_bounds
 
 RTOL = 1e-4  # relative gap of the norms, as `operator_norm` by default
 
