@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import sys
+import traceback
 from pathlib import Path
 
 from .claims import exit_code, verdicts
@@ -23,6 +24,7 @@ EXPERIMENTS = {
     "generalization": "introduction: norms bound what a network gets wrong",
     "train_embedded": "ours: the network that comes with convspectra",
 }
+INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 DESCRIPTION = """\
 Does what the paper says hold? Each experiment tries one claim, and its exit code is the
 verdict. The claim is on top of experiments/NAME.py."""
@@ -34,7 +36,7 @@ the same code with --device cuda, and on several GPUs
 
 Results go to OUT/NAME: result.json with settings, seeds, versions and numbers, figures
 as PNG and SVG. They are saved after every epoch or unit: the same command goes on where
-a killed run was, to the same numbers.
+a killed run was, on a CPU to the same numbers.
 
 examples:
   python -m experiments --list
@@ -43,7 +45,8 @@ examples:
   python -m experiments sweep --data ~/cifar10 --scheduler tcp://head:8786
   python -m experiments --all --data ~/cifar10
 
-exit codes: 0 the claim holds at this scale, 1 it does not, 2 could not run."""
+exit codes: 0 the claim holds at this scale, 1 it does not, 2 could not run. torchrun
+has codes of its own: OUT/NAME/summary.md has the verdicts."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -59,21 +62,25 @@ def main(argv: list[str] | None = None) -> int:
     names = list(EXPERIMENTS) if args.all else [args.name]
     options = Options(
         scale=args.scale,
-        data=args.data,
-        out=args.out,
+        data=args.data and args.data.resolve(),  # workers of a cluster start elsewhere
+        out=args.out.resolve(),
         device=args.device,
         jobs=args.jobs,
         scheduler=args.scheduler,
         networks=tuple(args.network),
     )
-    codes = [_try(name, options, download=args.download) for name in names]
+    codes = []
+    for name in names:
+        codes.append(_try(name, options, download=args.download))
+        if codes[-1] == INTERRUPTED:
+            break
     return max(codes)
 
 
 def _try(name: str, options: Options, *, download: bool) -> int:
     """Run one experiment, print its verdict, and return its exit code."""
     try:
-        if download:
+        if download and is_first():  # the others wait for it in `joined`
             from .download import download_cifar10
 
             download_cifar10(options.data_folder())
@@ -82,15 +89,19 @@ def _try(name: str, options: Options, *, download: bool) -> int:
             claims = module.run(options)
     except KeyboardInterrupt:
         say(f"{name}: interrupted; the same command goes on from here.")
-        return 130
+        return INTERRUPTED
     except (OSError, ValueError) as error:
         say(f"{name}: {error}")
         return 2
     except ModuleNotFoundError as error:
         say(f"{name}: {error}. Run `pip install -e '.[experiments]'`.")
         return 2
-    if is_first():
-        sys.stdout.write(f"{name}, {options.scale}\n\n{verdicts(claims)}\n\n")
+    except Exception:  # which must not end with the code of a claim that does not hold
+        say(f"{name}: could not run.\n{traceback.format_exc()}")
+        return 2
+    if not is_first():
+        return 0
+    sys.stdout.write(f"{name}, {options.scale}\n\n{verdicts(claims)}\n\n")
     return exit_code(claims)
 
 
@@ -140,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="of a Dask cluster that runs the trainings instead",
+        help="of a Dask cluster that runs the trainings instead, one thread per worker",
     )
     parser.add_argument(
         "--network",

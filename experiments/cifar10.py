@@ -21,7 +21,16 @@ from dataclasses import replace
 from typing import Any
 
 from . import figure
-from .claims import Claim, Interval, difference, interval, is_below_zero, is_near_zero
+from .claims import (
+    LITTLE,
+    Claim,
+    Interval,
+    difference,
+    interval,
+    is_below_zero,
+    is_little,
+    is_little_more,
+)
 from .clipping import Clipping
 from .options import Options
 from .record import Record
@@ -94,13 +103,13 @@ def arms_of(results: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 def conclude(options: Options, record: Record) -> list[Claim]:
     """Draw the figure, sum up, and judge; also of runs that are not all done."""
-    arms = arms_of(record.results)
+    arms, epochs = arms_of(record.results), SETTINGS[options.scale].recipe.epochs
     errors = {arm: [r["error"] for r in found] for arm, found in arms.items()}
     summary = {
         arm: {
             "error": interval(errors[arm]).text("%"),
             "published": PUBLISHED.get(arm.removesuffix(", every 100")),
-            "less than none": difference(errors, arm, "none").text("%"),
+            "less than none": difference(errors[arm], errors["none"]).text("%"),
             "norms": _range(arms[arm], "norms"),
             "norms with stride 1": _range(arms[arm], "norms with stride 1"),
             "clip share": _clip_share(arms[arm]),
@@ -115,14 +124,14 @@ def conclude(options: Options, record: Record) -> list[Claim]:
         _higher(errors),
         *(_little(errors, arm) for arm in ("2.5", "3.0")),
         _norms(arms["none"]),
-        *(_late(arms, arm) for arm in lower if arm.startswith("0.5")),
+        *(_late(arms, arm, epochs) for arm in lower if arm.startswith("0.5")),
         *(_time(arms[arm], arm) for arm in as_often),
     ]
     return record.conclude(claims, summary, _table(summary))
 
 
 def _lower(errors: Mapping[str, Sequence[float]], arm: str) -> Claim:
-    found = difference(errors, arm, "none")
+    found = difference(errors[arm], errors["none"])
     return Claim(
         f"clipping at {arm} lowers the test error",
         f"{100 * PUBLISHED['none']:.1f} % to {100 * PUBLISHED[arm[:3]]:.1f} %",
@@ -132,24 +141,24 @@ def _lower(errors: Mapping[str, Sequence[float]], arm: str) -> Claim:
 
 
 def _higher(errors: Mapping[str, Sequence[float]]) -> Claim:
-    found = difference(errors, "0.1", "none")
-    below = is_below_zero(found)
+    found = difference(errors["0.1"], errors["none"])
     return Claim(
         "clipping at 0.1 raises it, but only a little",
         f"{100 * PUBLISHED['none']:.1f} % to {100 * PUBLISHED['0.1']:.1f} %",
         _from_to(errors, "0.1", found),
-        None if below is None else not below,
+        is_little_more(found, LITTLE * statistics.fmean(errors["none"])),
+        f"a little: at most {LITTLE:.0%} of the error without clipping",
     )
 
 
 def _little(errors: Mapping[str, Sequence[float]], arm: str) -> Claim:
-    found = difference(errors, arm, "none")
+    found = difference(errors[arm], errors["none"])
     return Claim(
         f"clipping at {arm} has little effect",
         "little",
         _from_to(errors, arm, found),
-        is_near_zero(found),
-        "little: no more than what seeds alone do, half the width of the interval",
+        is_little(found, LITTLE * statistics.fmean(errors["none"])),
+        f"little: at most {LITTLE:.0%} of the error without clipping",
     )
 
 
@@ -169,31 +178,33 @@ def _norms(none: Sequence[Mapping[str, Any]]) -> Claim:
     )
 
 
-def _late(arms: Mapping[str, Sequence[Mapping[str, Any]]], arm: str) -> Claim:
+def _late(
+    arms: Mapping[str, Sequence[Mapping[str, Any]]], arm: str, epochs: int
+) -> Claim:
     """Whether clipping is ahead only after the second decay of the rate."""
     parts = [
-        statistics.fmean(_part(arms[arm], i)) - statistics.fmean(_part(arms["none"], i))
+        difference(*(_part(arms[name], i, epochs) for name in (arm, "none")))
         for i in range(3)
     ]
+    ahead = [is_below_zero(part) for part in parts]
+    against = any(x is not None and x != (i == 2) for i, x in enumerate(ahead))
     return Claim(
         f"clipping at {arm} is ahead only after the second decay of the rate",
-        "so in its plotted points",
-        ", ".join(f"{100 * x:+.2f}" for x in parts) + " points of error less none's, "
-        "before the decays, between and after",
-        parts[2] < 0 <= parts[0],
+        "+11.8, +3.4, -0.8 points in the plotted curves at 0.5",
+        "; ".join(part.text("%") for part in parts) + ": error less none's before the "
+        "decays, between and after",
+        False if against else None if None in ahead else True,
     )
 
 
-def _part(runs: Sequence[Mapping[str, Any]], part: int) -> list[float]:
-    """The errors of runs before the decays of the rate, between or after them."""
-    ends = (0.0, *MILESTONES, 1.0)
-    return [
-        line["error"]
+def _part(runs: Sequence[Mapping[str, Any]], part: int, epochs: int) -> list[float]:
+    """The mean error of each run before the decays of the rate, between or after."""
+    low, high = (epochs * end for end in (0.0, *MILESTONES, 1.0)[part : part + 2])
+    errors = [
+        [x["error"] for x in run["log"] if low < x["epoch"] <= high and x["error"]]
         for run in runs
-        for line in run["log"]
-        if line["error"] is not None
-        and ends[part] < line["epoch"] / run["log"][-1]["epoch"] <= ends[part + 1]
     ]
+    return [statistics.fmean(each) for each in errors if each]
 
 
 def _time(runs: Sequence[Mapping[str, Any]], arm: str) -> Claim:
@@ -275,9 +286,12 @@ def _draw_arm(
     label: str,
     per_epoch: float = 1,
 ) -> None:
-    lines = [line for line in zip(*(run["log"] for run in runs)) if line[0][what]]
-    x = [per_epoch * line[0]["epoch"] for line in lines]
-    values = [[entry[what] for entry in line] for line in lines]
+    found: dict[int, list[float]] = {}
+    for entry in (entry for run in runs for entry in run["log"]):
+        if entry[what] is not None:  # not measured, or diverged
+            found.setdefault(entry["epoch"], []).append(entry[what])
+    x = [per_epoch * epoch for epoch in sorted(found)]
+    values = [found[epoch] for epoch in sorted(found)]
     ax.plot(x, [statistics.fmean(v) for v in values], color=color, label=label, lw=1.2)
     low, high = [min(v) for v in values], [max(v) for v in values]
     ax.fill_between(x, low, high, color=color, alpha=0.15, lw=0)

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,9 @@ import numpy as np
 from .talk import table
 
 RESAMPLES = 10_000
+# The part of an error that a little more or less of it is: what clipping at 0.5 does in
+# the paper, from 6.2 % to 5.3 %.
+LITTLE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +93,19 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half, count)
 
 
-def difference(arms: Mapping[str, Sequence[float]], a: str, b: str) -> Interval:
-    """The mean of arm `a` less that of arm `b`, and its 95 % interval.
+def difference(a: Sequence[float], b: Sequence[float]) -> Interval:
+    """The mean of `a` less that of `b`, and its 95 % interval, by Student's t.
 
-    The spread over seeds is taken to be the same in every arm, so that all arms tell
-    of it: an arm with two seeds has no spread of its own worth the name.
+    The spread over seeds is taken to be the same in both: an arm with two seeds has no
+    spread of its own worth the name.
     """
-    freedom = sum(len(values) - 1 for values in arms.values())
-    mean = statistics.fmean(arms[a]) - statistics.fmean(arms[b])
-    count = min(len(arms[a]), len(arms[b]))
+    freedom = len(a) + len(b) - 2
+    means = statistics.fmean(a), statistics.fmean(b)
+    mean, count = means[0] - means[1], min(len(a), len(b))
     if not freedom:
         return Interval(mean, None, None, count)
-    squares = sum(
-        (x - statistics.fmean(values)) ** 2 for values in arms.values() for x in values
-    )
-    half = student(freedom) * math.sqrt(
-        squares / freedom * (1 / len(arms[a]) + 1 / len(arms[b]))
-    )
+    squares = sum((x - m) ** 2 for values, m in zip((a, b), means) for x in values)
+    half = student(freedom) * math.sqrt(squares / freedom * (1 / len(a) + 1 / len(b)))
     return Interval(mean, mean - half, mean + half, count)
 
 
@@ -117,14 +116,21 @@ def is_below_zero(found: Interval) -> bool | None:
     return found.mean < 0
 
 
-def is_near_zero(found: Interval) -> bool | None:
-    """Whether a difference is no larger than what seeds alone do; None with one seed.
-
-    That is half the width of its interval, which then includes zero.
-    """
+def is_little(found: Interval, most: float) -> bool | None:
+    """Whether a difference is at most so large; None if its interval does not tell."""
     if found.low is None or found.high is None:
         return None
-    return found.low <= 0 <= found.high
+    if -most <= found.low and found.high <= most:
+        return True
+    return None if found.low <= most and found.high >= -most else False
+
+
+def is_little_more(found: Interval, most: float) -> bool | None:
+    """Whether a difference is positive and at most so large; None if it is not told."""
+    below, little = is_below_zero(found), is_little(found, most)
+    if below or little is False:
+        return False
+    return None if below is None or little is None else True
 
 
 def student(freedom: int) -> float:

@@ -11,6 +11,7 @@ import convspectra as cs
 
 from .clipping import Clipping
 from .options import Options
+from .processes import rank
 from .runs import SETTINGS, Setting, network_file, prepared_file, read_prepared
 from .training import Training
 
@@ -29,15 +30,15 @@ TRAININGS = {
 def train(options: Options, folder: Path, name: str, bound: float | None) -> Any:
     """Train, and note every layer's norms just before and just after each clip.
 
-    Notes are in a file beside the network's. A killed training goes on from its last
-    epoch, and forgets what it noted after that.
+    Notes are in a file beside the network's, one for each process of a torchrun. A
+    killed training goes on from its last epoch, and forgets what it noted after that.
     """
     setting = TRAININGS[options.scale]
     clipping = None if bound is None else Clipping(bound, EVERY[options.scale])
     recipe = replace(setting.recipe, seed=SEED, clipping=clipping, averaged=1)
     recipe = replace(recipe, evaluate_every=recipe.epochs)
     file = network_file(folder, name)
-    notes = file.with_suffix(".jsonl")
+    notes = file.with_suffix(f".{rank()}.jsonl")
 
     def watch(step: int, layer: cs.Layer, before: Tensor) -> None:
         line: dict[str, Any] = {"name": layer.name, "step": step}

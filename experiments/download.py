@@ -21,22 +21,23 @@ def download_cifar10(folder: Path) -> None:
     """Fetch the archive into the folder, verify it, and unpack its six files there.
 
     What an interrupted download left behind is gone on with. Files that are there and
-    whole are left alone.
+    whole are left alone, and so is an archive that somebody else has put there.
     """
     if all(_is_there(folder, part) for part in PARTS):
         return
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / "cifar-10-binary.tar.gz"
-    if not archive.exists():
-        partial = archive.with_suffix(".part")
-        _fetch(partial)
-        if (found := _digest(partial)) != MD5:
-            partial.unlink()
-            raise OSError(
-                f"What {ADDRESS} sent must have the MD5 checksum {MD5}, and has "
-                f"{found}. It was removed: run this again."
-            )
-        partial.replace(archive)
+    fetched = not archive.exists()
+    if fetched:
+        archive = archive.with_suffix(".part")
+        _fetch(archive)
+    if (found := _digest(archive)) != MD5:
+        if fetched:
+            archive.unlink()
+        raise OSError(
+            f"{str(archive)!r} must have the MD5 checksum {MD5}, and has {found}. "
+            f"{'It was removed' if fetched else 'Remove it'}: run this again."
+        )
     with tarfile.open(archive) as tar:
         for part in PARTS:  # by name: nothing else of the archive is written
             member = tar.extractfile(f"{IN_ARCHIVE}/{part}.bin")
@@ -44,7 +45,8 @@ def download_cifar10(folder: Path) -> None:
             if not is_right(part, content):
                 raise OSError(f"{part}.bin in {str(archive)!r} has another checksum.")
             write(folder / f"{part}.bin", content)
-    archive.unlink()
+    if fetched:
+        archive.unlink()
     say(f"CIFAR-10 is in {folder}")
 
 
@@ -62,7 +64,7 @@ def _fetch(partial: Path) -> None:
     try:
         with urllib.request.urlopen(request, timeout=SECONDS) as answer:
             resumed = answer.status == 206  # else the server sends all of it
-            total = int(answer.headers["Content-Length"]) + have * resumed
+            total = int(answer.headers.get("Content-Length", 0)) + have * resumed
             with partial.open("ab" if resumed else "wb") as file:
                 _copy(answer, file, have * resumed, total)
     except urllib.error.HTTPError as error:
@@ -80,9 +82,9 @@ def _copy(answer: Any, file: Any, have: int, total: int) -> None:
     while block := answer.read(BLOCK):
         file.write(block)
         have += len(block)
-        bar = "#" * (30 * have // total)
+        bar = "#" * (30 * have // max(total, have))
         live(f"CIFAR-10 [{bar:<30}] {have >> 20} of {total >> 20} MiB")
-    if have != total:
+    if have < total:
         raise EOFError(f"{have} of {total} bytes came")
 
 

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .processes import is_first
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -34,7 +36,7 @@ def draw_paper(
     """
     for name, points in paper_curves(figure).items():
         x, y = zip(*points)
-        label = f"paper, {name}"
+        label = f"published, {name}"
         ax.plot([stretch * v for v in x], y, color=colors[name], label=label, **PAPER)
 
 
@@ -52,6 +54,8 @@ def new_figure(columns: int = 1, rows: int = 1) -> tuple["Figure", list["Axes"]]
 
 def save(figure: "Figure", folder: Path, name: str) -> None:
     """Write NAME.png and NAME.svg into the folder."""
+    if not is_first():  # of the processes of a torchrun
+        return
     import matplotlib as mpl
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ from .claims import Claim
 from .figure import new_figure, save
 from .options import Options
 from .record import Record
-from .reports import RTOL, name_of, report
+from .reports import RTOL, identified, name_of, report
 from .talk import say
 
 NAME = "pretrained"
@@ -46,7 +46,7 @@ KEPT += " stable_rank effective_rank values_of"
 def run(options: Options) -> list[Claim]:
     """Report on every network that is named, and say whether the claims hold."""
     networks = options.networks or (None,)
-    settings = {"networks": [name_of(path) for path in networks], "rtol": RTOL}
+    settings = {"networks": identified(networks), "rtol": RTOL}
     record = Record(options.folder(NAME), settings)
     for i, path in enumerate(networks):
         for view in (PAPERS, LAYERS) if i == 0 else (LAYERS,):
@@ -57,7 +57,7 @@ def run(options: Options) -> list[Claim]:
             record.keep(unit, look(path, view, curves=view == PAPERS))
     first = name_of(networks[0])
     shown = record.results[f"{first}, {PAPERS}"]["layers"]
-    claims = claims_on(shown) if shown[0]["count"] else []
+    claims = claims_on(shown) if len(shown) > 1 and shown[0]["count"] else []
     if claims:
         _draw(shown, first, options)
     everything = [
@@ -112,6 +112,10 @@ def claims_on(layers: list[dict[str, Any]]) -> list[Claim]:
             "closest to the inputs",
             f"largest in layer {largest + 1} of {count}; with depth {order:+.2f}",
             largest < count / 4 and order < 0,
+            "rank correlation with depth without the first layer: "
+            f"{rank_correlation(depth[1:], norms[1:]):+.2f}"
+            if count > 2
+            else "",
         ),
         Claim(
             "values of the first layer are much larger than the rest",

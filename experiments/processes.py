@@ -20,13 +20,24 @@ def joined(device: str) -> Iterator[None]:
     dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
     try:
         yield
+        dist.barrier()  # torchrun ends all of them when one ends with another code
     finally:
         dist.destroy_process_group()
 
 
+def processes() -> int:
+    """How many processes share a training."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def rank() -> int:
+    """The number of this process among them."""
+    return int(os.environ.get("RANK", "0"))
+
+
 def is_first() -> bool:
     """Whether this process writes the results; without torchrun it does."""
-    return os.environ.get("RANK", "0") == "0"
+    return rank() == 0
 
 
 def device_of(name: str) -> "torch.device":

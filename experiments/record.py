@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from .claims import Claim, verdicts
 from .processes import is_first
 
 RESULT = "result.json"
-MODULES = ("convspectra", "numpy", "torch", "matplotlib", "onnx", "PIL")
+MODULES = ("convspectra", "numpy", "torch", "tensorflow", "matplotlib", "onnx", "PIL")
 ADVICE = "Name another folder with --out, or remove that file."
 
 
@@ -40,7 +41,7 @@ class Record:
             "settings": settings,
             "versions": versions(MODULES),
             "machine": computer(),
-            "commit": commit(),
+            "commits": {},  # how many units each gave
             "started": now(),
             "results": {},
         }
@@ -55,6 +56,8 @@ class Record:
     def keep(self, unit: str, result: Any) -> None:
         """Add the result of a unit, and save everything."""
         self.document["results"][unit] = result
+        commits, own = self.document["commits"], commit() or "unknown"
+        commits[own] = commits.get(own, 0) + 1
         self._save()
 
     def conclude(
@@ -83,6 +86,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+@cache
 def commit() -> str | None:
     """The commit of the folder that this file lies in, if it has one."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]

@@ -1,9 +1,11 @@
 """What does `convspectra report` say of a network's file?"""
 
+import hashlib
 import json
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,20 @@ def report(network: Path | None, *, as_torus: Path | None = None) -> dict[str, A
 def name_of(network: Path | None) -> str:
     """The name of a network in records."""
     return EMBEDDED if network is None else network.name
+
+
+def identified(networks: Sequence[Path | None]) -> dict[str, str]:
+    """The SHA-256 digest of every network's file, by its name in records."""
+    found: dict[str, str] = {}
+    for path in networks:
+        if name_of(path) in found:
+            raise ValueError(
+                f"The files of networks must have different names, got two of "
+                f"{name_of(path)!r}. Rename one."
+            )
+        content = b"" if path is None else path.read_bytes()
+        found[name_of(path)] = hashlib.sha256(content).hexdigest()
+    return found
 
 
 def _told_of(network: Path) -> dict[str, str]:

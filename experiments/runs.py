@@ -1,6 +1,7 @@
 """The trainings of an experiment: on which images, by which recipes, saved where."""
 
 import io
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -13,7 +14,8 @@ from benchmarks.record import write
 
 from .images import Images, prepared, read_cifar10
 from .options import Options
-from .record import Record
+from .processes import processes
+from .record import RESULT, Record
 from .training import Recipe, Training
 from .units import run_units
 
@@ -147,11 +149,29 @@ def settings_of(
     return {
         "scale": options.scale,
         "device": options.device,
+        "processes": processes(),
         "side": setting.side,
         "images": setting.images,
         "parameters": parameters(setting.recipe),
         "recipes": {name: asdict(recipe) for name, recipe in recipes.items()},
     }
+
+
+def trained_by(options: Options, experiment: str) -> dict[str, Any] | None:
+    """The record of an experiment that trains, of the same scale, in the same --out.
+
+    None if it is not there.
+    """
+    path = options.folder(experiment) / RESULT
+    if not path.exists():
+        return None
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if (scale := document["settings"]["scale"]) != options.scale:
+        raise ValueError(
+            f"{str(path)!r} must be of the scale {options.scale!r}, got {scale!r}. "
+            f"Name the folder of another `{experiment}` with --out."
+        )
+    return document
 
 
 def parameters(recipe: Recipe) -> int:

@@ -40,7 +40,7 @@ from .units import run_units
 
 ROUNDING = 1e-4  # what single precision may add to a norm on its way through a layer
 KEPT = 0.01  # how far from 1 the factor of a layer may be for a gradient to be kept
-STEPS = {"small": 100, "paper": 2000}
+IMAGES = {"small": 6400, "paper": 50_000}  # each seen once
 RATES, BATCH = (0.001, 0.01, 0.1), 64
 
 
@@ -66,8 +66,8 @@ def run(options: Options) -> list[Claim]:
         milestones=(),
         averaged=1,
     )
-    count = STEPS[options.scale] * BATCH
-    images = prepared_file(options, base.side, min(count, base.images))
+    count = IMAGES[options.scale]
+    images = prepared_file(options, base.side, count)
     settings = {
         "scale": options.scale,
         "bound": BOUND,

@@ -80,6 +80,8 @@ class Training:
     ) -> None:
         self.recipe, self.saved, self.device = recipe, saved, device_of(device)
         self.train, self.test = (_placed(part, self.device) for part in (train, test))
+        if self.device.type == "cpu":
+            torch.set_num_threads(1)  # the same bits, and seconds, however many run
         self.clock = clock_of(self.device)
         self.rng = torch.Generator().manual_seed(recipe.seed)
         network: Any = made(
@@ -188,7 +190,7 @@ class Training:
                 self.clipper.step()
             total += loss.detach() * len(labels)
             step += 1
-            if self.device.type == "cpu" and not total.isfinite():
+            if world == 1 and self.device.type == "cpu" and not total.isfinite():
                 break  # no weight will be finite again
         if world > 1:
             dist.all_reduce(total)

@@ -69,7 +69,14 @@ def _executor(options: Options) -> Iterator[Executor]:
         return
     import distributed
 
-    with distributed.Client(options.scheduler) as client:
+    with distributed.Client(options.scheduler) as connected:
+        client: Any = connected  # whose methods may be coroutines; not of this one
+        threads = set(client.nthreads().values())
+        if threads - {1}:  # they would share random numbers and processor seconds
+            raise ValueError(
+                f"Workers must have one thread each, got {max(threads)}. Start them "
+                "with `dask worker --nworkers auto --nthreads 1`."
+            )
         yield client.get_executor(pure=False)
 
 

@@ -109,6 +109,20 @@ def test_wide_intervals_tell_nothing_of_tori():
 
 
 @pytest.mark.parametrize(
+    ("excess", "distance", "found"),
+    [
+        ((0.1, 0.009), 0.995, True),
+        ((0.1, 0.009), 0.98, False),
+        ((0.1, 0.05, 0.02), 0.98, None),
+        ((0.1, 0.02, 0.05), 1.0, False),
+    ],
+)
+def test_a_limit_is_not_judged_on_the_way(excess, distance, found):
+    points = [{"excess": e, "distance": distance} for e in excess]
+    assert alternating._is_nearest(points) is found
+
+
+@pytest.mark.parametrize(
     ("results", "verdicts"),
     [
         (

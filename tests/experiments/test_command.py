@@ -4,6 +4,7 @@ import importlib
 
 import pytest
 
+from experiments import theorem, timing
 from experiments.__main__ import EXPERIMENTS, main
 
 
@@ -34,3 +35,19 @@ def test_what_is_wrong_is_said_without_a_traceback(tmp_path, capsys):
     missing = ["cifar10", "--out", str(tmp_path), "--data", str(tmp_path)]
     assert main(missing) == 2
     assert "must hold CIFAR-10" in capsys.readouterr().err
+
+
+def test_what_nobody_expected_is_no_verdict(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(theorem, "run", lambda options: [][0])
+    assert main(["theorem", "--out", str(tmp_path)]) == 2
+    assert "IndexError: list index out of range" in capsys.readouterr().err
+
+
+def test_an_interruption_ends_all(tmp_path, capsys, monkeypatch):
+    def interrupted(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(timing, "run", interrupted)  # the first of them
+    monkeypatch.setattr(theorem, "run", None)
+    assert main(["--all", "--out", str(tmp_path)]) == 130
+    assert "timing: interrupted; the same command" in capsys.readouterr().err

@@ -34,7 +34,8 @@ def trained(tmp_path, monkeypatch, rng):
         state = {"recipe": asdict(recipe), "log": [], "network": network.state_dict()}
         torch.save(state, file)
         results[name] = {"error": 0.1 * seed, "diverged": False}
-    document = {"started": "then", "results": results}
+    settings = {"scale": "small"}
+    document = {"started": "then", "settings": settings, "results": results}
     (tmp_path / "cifar10" / "result.json").write_text(json.dumps(document))
     return Options(out=tmp_path)
 
@@ -65,9 +66,29 @@ def measured(bound, error):
 
 @pytest.mark.parametrize(("sign", "holds"), [(1, True), (-1, False)])
 def test_an_order_is_recognized(sign, holds):
-    results = {str(i): measured(sign * i, 0.01 * i) for i in range(6)}
+    results = {
+        f"arm {i}, seed {seed}": measured(sign * i + 0.4 * seed, 0.01 * i)
+        for i in range(6)
+        for seed in range(2)
+    }
     claims = generalization.claims_on(results)
     assert [claim.holds for claim in claims] == [holds, holds]
+
+
+def test_seeds_of_one_arm_are_one_sample():
+    results = {
+        f"arm {i}, seed {seed}": measured(i, error)
+        for i, error in enumerate((0.2, 0.1, 0.3, 0.5, 0.4))
+        for seed in range(5)
+    }
+    claims = generalization.claims_on(results)
+    assert "tau +0.60 of 5 arms" in claims[0].found
+    assert [claim.holds for claim in claims] == [None, None]
+
+
+def test_networks_of_another_scale_are_refused(trained):
+    with pytest.raises(ValueError, match="must be of the scale 'paper', got 'small'"):
+        generalization.run(replace(trained, scale="paper"))
 
 
 def test_kendall_s_tau_by_hand():

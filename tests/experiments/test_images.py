@@ -126,3 +126,12 @@ def test_another_archive_is_removed(tmp_path, server, monkeypatch):
     with pytest.raises(OSError, match=r"must have the MD5 checksum 0000.* was removed"):
         download.download_cifar10(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_archive_that_somebody_fetched_is_verified_and_left(tmp_path, server):
+    archive = tmp_path / "cifar-10-binary.tar.gz"
+    archive.write_bytes(b"half of it")
+    with pytest.raises(OSError, match=r"gz' must have the MD5.* Remove it: run this"):
+        download.download_cifar10(tmp_path)
+    assert archive.exists()
+    assert server[0] == []

@@ -8,12 +8,14 @@ from optional import needed
 
 from experiments.claims import (
     Claim,
+    Interval,
     bootstrap,
     difference,
     exit_code,
     interval,
     is_below_zero,
-    is_near_zero,
+    is_little,
+    is_little_more,
     student,
     verdicts,
 )
@@ -43,7 +45,8 @@ def test_what_is_done_is_not_done_again(tmp_path):
     document = json.loads((tmp_path / "x" / "result.json").read_text())
     assert document["results"] == {"a": 1, "b": 4, "c": -3}
     assert document["claims"][0]["holds"] is True
-    assert {"settings", "versions", "machine", "commit", "started"} <= document.keys()
+    assert {"settings", "versions", "machine", "started"} <= document.keys()
+    assert sum(document["commits"].values()) == 3
     text = (tmp_path / "x" / "summary.md").read_text()
     assert "it holds: a note" in text
     assert text.endswith("| t |\n")
@@ -66,6 +69,21 @@ def test_units_run_in_other_processes(tmp_path):
     with pytest.raises(OSError, match=r"did not:\nminus: ValueError: .*"):
         run_units(Options(jobs=2), record, units, root)
     assert record.results == {"four": 2, "nine": 3}
+
+
+def test_units_run_on_a_cluster_of_one_thread_each(tmp_path):
+    distributed = needed("distributed")
+    parts = {"n_workers": 1, "processes": False, "dashboard_address": None}
+    for threads in (1, 2):
+        with distributed.LocalCluster(threads_per_worker=threads, **parts) as cluster:
+            options = Options(scheduler=cluster.scheduler_address)
+            record = Record(tmp_path / str(threads), {})
+            if threads == 1:
+                run_units(options, record, {"nine": 9}, root)
+                assert record.results == {"nine": 3}
+            else:
+                with pytest.raises(ValueError, match="one thread each, got 2"):
+                    run_units(options, record, {"nine": 9}, root)
 
 
 def root(number):
@@ -97,16 +115,34 @@ def test_intervals_are_those_of_scipy(rng):
     want = stats.t.interval(0.95, 5, np.mean(values), stats.sem(values))
     found = interval(values)
     assert (found.low, found.high) == pytest.approx(want, rel=2e-3)
-    arms = {"a": values, "b": (rng.standard_normal(4) + 3).tolist()}
-    want = stats.ttest_ind(arms["a"], arms["b"]).confidence_interval(0.95)
-    found = difference(arms, "a", "b")  # with two arms, the pooled t-test
+    others = (rng.standard_normal(4) + 3).tolist()
+    want = stats.ttest_ind(values, others).confidence_interval(0.95)
+    found = difference(values, others)
     assert (found.low, found.high) == pytest.approx((want.low, want.high), rel=2e-3)
     assert is_below_zero(found) is True
-    assert is_below_zero(difference(arms, "b", "a")) is False
+    assert is_below_zero(difference(others, values)) is False
     assert is_below_zero(interval([-1.0, 1.0])) is None
     assert is_below_zero(interval([-1.0])) is None
-    few = (found, interval([-1.0, 1.0]), interval([0.0]))
-    assert [is_near_zero(x) for x in few] == [False, True, None]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "little", "little_more"),
+    [
+        (-1, 1, True, None),
+        (0.5, 1.5, True, True),
+        (-1.5, -0.5, True, False),
+        (1, 3, None, None),
+        (-3, -1, None, False),
+        (-9, 9, None, None),
+        (3, 4, False, False),
+        (-4, -3, False, False),
+        (None, None, None, None),
+    ],
+)
+def test_a_little_is_at_most_so_much(low, high, little, little_more):
+    found = Interval(0.0 if low is None else (low + high) / 2, low, high, 2)
+    assert is_little(found, 2) is little
+    assert is_little_more(found, 2) is little_more
 
 
 def test_intervals_are_shown_with_their_seeds():

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.contenders import OURS, PAPER, contender
 from experiments import timing
 from experiments.options import Options
-from experiments.timing import MATRIX, TENSORFLOW, Drawn, Sizes
+from experiments.timing import MATRIX, TENSORFLOW, Drawn
 
 
 @pytest.fixture
@@ -18,7 +18,8 @@ def tiny(monkeypatch):
     panels = {"timing 3x3": (3, 4), "timing 11x11": (2, 3)}
     monkeypatch.setattr(timing, "PANELS", panels)
     monkeypatch.setattr("benchmarks.contenders.ours.COMPILED", ())
-    monkeypatch.setattr(timing, "SIZES", {"small": Sizes((4, 8), (4, 8), 4)})
+    for name, value in {"LEFT": (4, 8), "RIGHT": (4, 8), "MOST": 4}.items():
+        monkeypatch.setattr(timing, name, value)
     monkeypatch.setattr(timing, "SUITE", replace(timing.SUITE, repeats=1, budget=0))
     stand_in = replace(contender(PAPER), name=TENSORFLOW)
     monkeypatch.setattr(timing, "tensorflow", lambda: ((stand_in,), False))

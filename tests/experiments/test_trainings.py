@@ -12,6 +12,7 @@ needed("matplotlib")
 from experiments import cifar10, reshaped, runs, signals, stacks, sweep  # noqa: E402
 from experiments.images import Images  # noqa: E402
 from experiments.options import Options  # noqa: E402
+from experiments.record import Record  # noqa: E402
 
 
 @pytest.fixture
@@ -63,6 +64,69 @@ def test_cifar10(options, monkeypatch):
     assert cifar10.run(options) == claims
 
 
+def run_of(errors, diverged=False):
+    """A result of `cifar10` with these errors in the epochs of the tiny recipe."""
+    log = [
+        {"epoch": i, "loss": 1.0, "error": error}
+        for i, error in enumerate(errors, start=1)
+    ]
+    if diverged:
+        log.append({"epoch": len(log) + 1, "loss": None, "error": None})
+    norms = None if diverged else {"stem": 2.6}
+    return {
+        "error": 0.9 if diverged else errors[-1],
+        "log": log,
+        "seconds": 1.0,
+        "clip_seconds": 0.01,
+        "norms": norms,
+        "norms with stride 1": norms,
+    }
+
+
+def cifar10_claims(options, **errors):
+    """The claims of `cifar10`, from the errors of the arms that are named."""
+    arms = dict.fromkeys((*cifar10.MAIN, *cifar10.EVERY_100), (0.5, 0.5, 0.5, 0.26))
+    arms |= dict.fromkeys(cifar10.OTHERS, (0.5, 0.5, 0.5, 0.26))
+    arms |= {name.removeprefix("_").replace("_", "."): e for name, e in errors.items()}
+    record = Record(options.folder("cifar10"), {})
+    for arm, values in arms.items():
+        for seed in range(2):
+            moved = [e + 0.001 * seed for e in values]
+            record.keep(cifar10.run_name(arm, seed), run_of(moved))
+    if "diverged" in errors:
+        record.keep("0.5, seed 1", run_of([0.8], diverged=True))
+    return {c.statement: c for c in cifar10.conclude(options, record)}
+
+
+def test_a_rise_to_three_times_the_error_is_not_a_little(options, monkeypatch):
+    monkeypatch.setattr(cifar10, "draw", lambda options, arms: None)
+    statement = "clipping at 0.1 raises it, but only a little"
+    for last, holds in ((0.28, True), (0.70, False), (0.2, False)):
+        found = cifar10_claims(options, _0_1=(0.9, 0.9, 0.9, last))
+        assert found[statement].holds is holds
+    assert found["clipping at 2.5 has little effect"].holds
+
+
+def test_ahead_only_at_the_end(options, monkeypatch):
+    monkeypatch.setattr(cifar10, "draw", lambda options, arms: None)
+    statement = "clipping at 0.5 is ahead only after the second decay of the rate"
+    for errors, holds in (
+        ((0.6, 0.6, 0.2, 0.2), True),
+        ((0.6, 0.4, 0.2, 0.2), False),  # between the decays, too
+        ((0.6, 0.6, 0.6, 0.6), False),
+        ((0.6, 0.5, 0.2, 0.2), None),
+    ):
+        assert cifar10_claims(options, _0_5=errors)[statement].holds is holds
+
+
+def test_a_seed_that_diverges_is_drawn_and_judged(options):
+    found = cifar10_claims(options, diverged=(0.5, 0.5, 0.5, 0.5))
+    lower = found["clipping at 0.5 lowers the test error"]
+    assert lower.holds is None
+    assert "58.00 %" in lower.found  # 26 % and guessing
+    read(options, "cifar10")
+
+
 def test_reshaped(options, monkeypatch):
     monkeypatch.setattr(reshaped, "RESHAPED", (0.1, 0.5))
     claims = reshaped.run(options)
@@ -105,7 +169,7 @@ def test_signals(options, monkeypatch):
     small = {"depth": 3, "channels": 4, "grid": 6, "images": 2, "seeds": 2}
     for module in (signals, stacks):
         monkeypatch.setattr(module, "STACK", small)
-    monkeypatch.setattr(signals, "STEPS", {"small": 1})
+    monkeypatch.setattr(signals, "IMAGES", {"small": 40})
     claims = signals.run(options)
     document = read(options, "signals")
     assert len(document["results"]) == 14 + 12
