@@ -19,6 +19,7 @@ diverged: that much was seen before they were fixed.
 
 import itertools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .claims import Claim
+from .claims import Claim, difference, is_below_zero
 from .clipping import Clipping
 from .options import Options
 from .record import Record
@@ -41,7 +42,7 @@ from .units import run_units
 ROUNDING = 1e-4  # what single precision may add to a norm on its way through a layer
 KEPT = 0.01  # how far from 1 the factor of a layer may be for a gradient to be kept
 IMAGES = {"small": 6400, "paper": 50_000}  # each seen once
-RATES, BATCH = (0.001, 0.01, 0.1), 64
+RATES, BATCH, SEEDS = (0.001, 0.01, 0.1), 64, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ def run(options: Options) -> list[Claim]:
         "stack": STACK,
         "recipe": asdict(recipe),
         "images": count,
+        "seeds": SEEDS,
     }
     record = Record(options.folder("signals"), settings)
     run_units(options, record, stacks(), look)
@@ -84,18 +86,19 @@ def run(options: Options) -> list[Claim]:
 def networks(recipe: Recipe, images: Path, device: str) -> dict[str, Net]:
     """Every network to train, by its name."""
     return {
-        net_name(first, clip is not None, rate): Net(
-            first, replace(recipe, rate=rate, clipping=clip), images, device
+        net_name(first, clip is not None, rate, seed): Net(
+            first, replace(recipe, rate=rate, clipping=clip, seed=seed), images, device
         )
+        for seed in range(SEEDS)
         for first in ("normal", "orthogonal")
         for rate in RATES
         for clip in (None, Clipping(BOUND, 10))
     }
 
 
-def net_name(first: str, clipped: bool, rate: float) -> str:
+def net_name(first: str, clipped: bool, rate: float, seed: int) -> str:
     """The name of a network in training."""
-    return f"trained, {name_of(first, clipped)}, rate {rate}"
+    return f"trained, {name_of(first, clipped)}, rate {rate}, seed {seed}"
 
 
 def train(net: Net) -> dict[str, Any]:
@@ -159,11 +162,16 @@ def conclude(options: Options, record: Record) -> list[Claim]:
         for name, r in at_first.items()
         if name.endswith("seed 0")
     ]
-    more = [[name, _spread_text(r), _loss_text(r)] for name, r in trained.items()]
+    more = [
+        [name, _spread_text(r), _loss_text(r), f"{100 * r['error']:.1f} %"]
+        for name, r in trained.items()
+    ]
     header = ["stack", "singular values", *(f"{kind}: per layer" for kind in KINDS)]
     tables = [
         table(header, rows),
-        table(["network", "largest / smallest gradient over depth", "loss"], more),
+        table(
+            ["network", "largest / smallest gradient over depth", "loss", "error"], more
+        ),
     ]
     claims = [
         _no_explosion(at_first),
@@ -231,17 +239,42 @@ def _kept(results: Mapping[str, Any], kind: str) -> Claim:
 
 
 def _in_training(trained: Mapping[str, Mapping[str, Any]]) -> Claim:
-    """Whether clipping narrows the gradients' norms wherever anything trains."""
-    texts, verdicts = [], []
+    """Whether clipping narrows the gradients' norms at every rate, by its interval.
+
+    Where only one of both kinds diverges, that decides.
+    """
+    texts, ahead = [], []
     for rate in RATES:
-        free, clipped = (trained[net_name("normal", c, rate)] for c in (False, True))
-        texts.append(f"{_spread_text(free)} to {_spread_text(clipped)} at rate {rate}")
-        if min(_spread(free), _spread(clipped)) < math.inf:
-            verdicts.append(_spread(clipped) < _spread(free))
+        free, clipped = (
+            [trained[net_name("normal", clip, rate, seed)] for seed in range(SEEDS)]
+            for clip in (False, True)
+        )
+        logs = [
+            [math.log(_spread(r)) for r in found if r["norms"]]
+            for found in (clipped, free)
+        ]
+        texts.append(
+            f"{_spreads_text(free)} to {_spreads_text(clipped)} at rate {rate}"
+        )
+        if len(logs[0]) < SEEDS or len(logs[1]) < SEEDS:
+            known = len(logs[0]) != len(logs[1])
+            ahead.append(len(logs[0]) > len(logs[1]) if known else None)
+        else:
+            ahead.append(is_below_zero(difference(*logs)))
     return Claim(
         "in training, clipping evens out gradients over depth",
         "keeps them from exploding and vanishing",
         "largest over smallest: " + ", ".join(texts),
-        all(verdicts) if verdicts else None,
-        "residual network of 32 layers without BatchNorm, normal first weights",
+        False if False in ahead else None if None in ahead else True,
+        "residual network of 32 layers without BatchNorm, normal first weights, "
+        f"{SEEDS} seeds",
     )
+
+
+def _spreads_text(results: Sequence[Mapping[str, Any]]) -> str:
+    """The geometric mean over seeds, and how many diverged."""
+    found = [_spread(r) for r in results if r["norms"]]
+    lost = len(results) - len(found)
+    texts = [f"{math.exp(statistics.fmean(map(math.log, found))):.3g}"] if found else []
+    texts += [f"{lost} diverged"] if lost else []
+    return " with ".join(texts)

@@ -35,8 +35,8 @@ def draw(
     linear.set_ylabel("norm of the gradient / at the output")
     linear.legend(fontsize=7, frameon=False)
     for name, result in trained.items():
-        if result["norms"] is not None:
-            arm = name.partition(", ")[2]
+        arm, _, seed = name.partition(", ")[2].rpartition(", ")
+        if result["norms"] is not None and seed == "seed 0":
             y = [n for n, k in zip(result["norms"], result["kernel"]) if k == 3]
             training.plot(y[::-1], _style(arm), color=_color(arm), label=arm)
     training.set(yscale="log", title="in training", xlabel="3x3 layers from the output")

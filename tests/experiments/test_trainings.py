@@ -170,6 +170,7 @@ def test_signals(options, monkeypatch):
     for module in (signals, stacks):
         monkeypatch.setattr(module, "STACK", small)
     monkeypatch.setattr(signals, "IMAGES", {"small": 40})
+    monkeypatch.setattr(signals, "SEEDS", 1)
     claims = signals.run(options)
     document = read(options, "signals")
     assert len(document["results"]) == 14 + 12
@@ -179,6 +180,28 @@ def test_signals(options, monkeypatch):
     assert orthogonal["smallest"] == pytest.approx(1, abs=1e-5)
     clipped = document["results"]["2 x normal, clipped, seed 1"]
     assert clipped["largest"] <= 1 + 1e-5
+
+
+@pytest.mark.parametrize(
+    ("free", "clipped", "holds"),
+    [
+        ((9.0, 9.1), (8.0, 8.1), True),
+        ((9.0, 9.1), (8.0, 10.0), None),
+        ((9.0, 9.1), (9.5, 9.6), False),
+        ((None, None), (8.0, 8.1), True),
+        ((9.0, 9.1), (8.0, None), False),
+        ((None, None), (None, None), None),
+    ],
+)
+def test_gradients_are_judged_over_seeds(free, clipped, holds, monkeypatch):
+    monkeypatch.setattr(signals, "SEEDS", 2)
+    monkeypatch.setattr(signals, "RATES", (0.1,))
+    trained = {
+        signals.net_name("normal", clip, 0.1, seed): {"norms": x and [1.0, x]}
+        for clip, spreads in ((False, free), (True, clipped))
+        for seed, x in enumerate(spreads)
+    }
+    assert signals._in_training(trained).holds is holds
 
 
 def test_gradients_go_through_a_stack_as_its_matrices_say(monkeypatch):
