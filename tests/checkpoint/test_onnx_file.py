@@ -645,6 +645,16 @@ def test_a_copy_keeps_all_but_the_numbers(tmp_path, rng):
     assert old == copy
 
 
+def test_a_copy_is_not_written_over_the_numbers_beside_the_model(tmp_path):
+    path, beside = tmp_path / "model.onnx", tmp_path / "beside.onnx"
+    options = {"location": beside.name, "size_threshold": 0}
+    onnx.save(conv_model(), path, save_as_external_data=True, **options)
+    before = beside.read_bytes()
+    with pytest.raises(ValueError, match=r"no file that the model needs, got .*beside"):
+        read_onnx(path, None).write(beside, {"w": WEIGHT})
+    assert beside.read_bytes() == before
+
+
 @pytest.mark.usefixtures("no_inference")
 @pytest.mark.parametrize(
     ("name", "array", "message"),

@@ -125,7 +125,11 @@ def copy_model(
     """Write a copy of a model with other arrays for some weights, as one file."""
     changed = _changes(weights, arrays)
     beside = [t for t in tensors(model) if t.data_location == EXTERNAL]
-    total = model.ByteSize() + sum(external(tensor, path)[2] for tensor in beside)
+    places = [external(tensor, path) for tensor in beside]
+    if target.resolve() in {file for file, _, _ in places}:
+        text = "The output must be no file that the model needs, got"
+        raise ValueError(f"{text} {str(target)!r}. Name another file.")
+    total = model.ByteSize() + sum(length for _, _, length in places)
     if total > LARGEST:
         raise ValueError(
             f"A model that is written must fit into one file of {LARGEST} bytes, got "

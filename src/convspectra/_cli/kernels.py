@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from .. import baselines
@@ -52,7 +53,7 @@ SIDES = {"upper bound": Upper, "lower bound": Lower, "estimate": float}
 def values(args: argparse.Namespace) -> int:
     """Every singular value of each kernel."""
     if args.output:
-        check_target(args.output, ".npz")
+        check_target(args.output, ".npz", _inputs(args))
     found: list[LayerSpectrum] = []
 
     def measure(layer: Layer, _: Unknown) -> None:
@@ -169,7 +170,8 @@ def _change(
     change: Callable[[Layer, Unknown], tuple[Array, dict[str, Any]]],
 ) -> list[dict[str, Any]]:
     """Write a copy of the file with changed kernels; show and return what changed."""
-    check_target(args.output, weights_file(args.file).suffix.lower())
+    suffix = weights_file(args.file).suffix.lower()
+    check_target(args.output, suffix, _inputs(args))
     rows, arrays = [], {}
 
     def keep(layer: Layer, unknown: Unknown) -> None:
@@ -181,6 +183,11 @@ def _change(
     network.write(args.output, arrays)
     _show(args, columns, rows, skipped)
     return rows
+
+
+def _inputs(args: argparse.Namespace) -> list[Path | None]:
+    """The files that a command reads."""
+    return [weights_file(args.file), args.like, args.table]
 
 
 def _each(

@@ -11,6 +11,7 @@ from .._checkpoint import suffixes
 from .._checkpoint.select import FIELDS, Options, read_table
 from .._layer.boundary import BOUNDARIES
 from .._report.backends import BACKENDS
+from .outputs import FIGURE_FORMATS
 
 CLOSENESS = "relative gap between the bounds of a norm, where it can be reached"
 FILE = f"{suffixes()}, or a folder with one of these"
@@ -39,13 +40,14 @@ def add_report(to: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help=(
             "for the page, the figures and the results (default convspectra-report; "
-            "for one file with --json or --csv, nothing is written without this option)"
+            "for one file with --json or --csv, nothing is written without this "
+            "option); files of an earlier report are replaced, others never"
         ),
     )
     to.add_argument(
         "--figures",
-        choices=("png", "pdf", "svg"),
-        default="png",
+        choices=FIGURE_FORMATS,
+        default=FIGURE_FORMATS[0],
         help="the format of the figures (default png)",
     )
     many = to.add_argument_group("several files")
@@ -239,7 +241,10 @@ def add_bound(to: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="OUT",
-        help="the copy of FILE with the new kernels and everything else unchanged",
+        help=(
+            "the copy of FILE with the new kernels and everything else unchanged; it "
+            "replaces an older one, but never FILE itself"
+        ),
     )
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +20,34 @@ from .._text import cell
 from .render import say
 
 FIGURES = ("spectra", "loudest", "trajectories")
+FIGURE_FORMATS = ("png", "pdf", "svg")
+# In every file of a report: it tells them from files of the user under the same names.
+MARK = "Written by convspectra report, which replaces it when it is run again."
 # The panels of the figure of all spectra, from left to right.
 PANELS = ({"ratio": False}, {"ratio": True}, {"ratio": True, "normalized": True})
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that cannot be made, before any work is done for it."""
+def check_folder(folder: Path, figures: str) -> None:
+    """Refuse a folder before any work is done for it.
+
+    It must be one that can be written, and hold no file of the user under a name that
+    a report with figures of this format takes.
+    """
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise ValueError(
             f"The output must be a folder that can be written, got {str(folder)!r}."
         )
+    for path in _files_of_report(folder, (figures,)):
+        if path.exists() and not _is_of_a_report(path):
+            raise ValueError(
+                f"A report replaces only files of earlier reports, got {str(path)!r}, "
+                "which is none. Move it, or name another folder by -o."
+            )
 
 
-def make_folder(folder: Path) -> None:
-    """Make the folder for the results, without a page or figures of earlier ones."""
+def make_folder(folder: Path, figures: str) -> None:
+    """Make the folder for the results, and see once more that it is free for them."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -42,13 +55,33 @@ def make_folder(folder: Path) -> None:
             f"The output must be a folder that can be made, got {str(folder)!r}: "
             f"{error.strerror}."
         ) from error
-    for name in ("report", *FIGURES):
-        for old in folder.glob(f"{name}.*"):
-            old.unlink()
+    check_folder(folder, figures)
+
+
+def remove_older(folder: Path, written: Sequence[str]) -> None:
+    """Remove what earlier reports have left in the folder beside what is new in it."""
+    for path in _files_of_report(folder, FIGURE_FORMATS):
+        if path.name not in written and _is_of_a_report(path):
+            path.unlink()
+
+
+def _files_of_report(folder: Path, formats: Sequence[str]) -> list[Path]:
+    """All files that a report with figures of these formats may consist of."""
+    figures = [f"{name}.{suffix}" for name in FIGURES for suffix in formats]
+    return [folder / name for name in ("report.html", "report.json", *figures)]
+
+
+def _is_of_a_report(path: Path) -> bool:
+    """Whether this command has written the file."""
+    try:
+        return path.is_file() and MARK.encode() in path.read_bytes()
+    except OSError:  # it cannot be read
+        return False
 
 
 def write_page(document: dict[str, Any], folder: Path) -> list[str]:
     """Write report.json and, where plotly is installed, report.html; return these."""
+    document = {"generator": MARK, **document}  # the page holds it, too
     with replacing(folder / "report.json") as partial:
         partial.write_text(json.dumps(document, indent=1), encoding="utf-8")
     try:
@@ -76,8 +109,11 @@ def as_csv(rows: Iterable[Mapping[str, Any]]) -> None:
         writer.writerow(plain)
 
 
-def check_target(target: Path, suffix: str) -> None:
-    """Refuse a target that cannot be written, before any work is done for it."""
+def check_target(target: Path, suffix: str, inputs: Iterable[Path | None]) -> None:
+    """Refuse a target that cannot be written, before any work is done for it.
+
+    A file that was there before is replaced, unless it is one of the inputs.
+    """
     if target.suffix.lower() != suffix:
         raise ValueError(f"The output must end in {suffix}, got {str(target)!r}.")
     if not target.parent.is_dir():
@@ -86,6 +122,17 @@ def check_target(target: Path, suffix: str) -> None:
         )
     if target.exists() and not target.is_file():
         raise ValueError(f"The output must be a file, got {str(target)!r}.")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise ValueError(
+            f"The output must not be write-protected, got {str(target)!r}. Name "
+            "another file by -o."
+        )
+    for path in inputs:
+        if path and path.exists() and target.exists() and target.samefile(path):
+            raise ValueError(
+                f"The output must be another file than the input, got {str(target)!r} "
+                "for both. Name another file by -o."
+            )
 
 
 def write_npz(target: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -159,5 +206,7 @@ def new_figure(width: float, height: float, **margins: float) -> Any:
 
 def save(figure: Any, target: Path) -> None:
     """Write a figure in the format of its suffix."""
+    suffix = target.suffix[1:]
+    mark = {"Software" if suffix == "png" else "Creator": MARK}
     with replacing(target) as partial:
-        figure.savefig(partial, format=target.suffix[1:], dpi=130)
+        figure.savefig(partial, format=suffix, dpi=130, metadata=mark)

@@ -24,6 +24,7 @@ from .outputs import (
     make_folder,
     new_figure,
     plotting,
+    remove_older,
     save,
     save_figures,
     write_page,
@@ -57,7 +58,7 @@ def _one(args: argparse.Namespace, path: Path) -> int:
     args.file = path  # which errors name from here on
     folder = _folder(args)
     if folder is not None:
-        check_folder(folder)
+        check_folder(folder, args.figures)
     name = path.absolute().name  # that of "." too
     with progress("report", f"reading {name}") as shown:
         watch = partial(shown.of, name=name_of, cost=work_of)
@@ -75,9 +76,10 @@ def _one(args: argparse.Namespace, path: Path) -> int:
     for sentence in found.notes:
         say(sentence)
     if folder is not None:
-        make_folder(folder)
+        make_folder(folder, args.figures)
         written = write_page(document, folder)
         written += save_figures(found, folder, args.figures)
+        remove_older(folder, written)
         say(f"in {folder}: {', '.join(written)}.")
     return INTERRUPTED if found.interrupted else 0
 
@@ -94,7 +96,7 @@ def _several(args: argparse.Namespace, folder: Path) -> int:
     paths = sorted(dict.fromkeys(args.files), key=natural_key)
     if args.shard:
         paths = shard(paths, *args.shard)
-    check_folder(folder)
+    check_folder(folder, args.figures)
     options = options_of(args)
     with progress("report") as shown:
         outcomes = each_checkpoint(
@@ -185,7 +187,7 @@ def _conclude(outcomes: list[Outcome], folder: Path, suffix: str) -> None:
         f"Layers are those of the last of {len(good)} checkpoints.",
         *last["notes"],
     ]
-    make_folder(folder)
+    make_folder(folder, suffix)
     written = write_page({**last, "notes": notes, "trajectories": norms}, folder)
     plot = plotting()
     if norms is not None and plot is not None:
@@ -193,6 +195,7 @@ def _conclude(outcomes: list[Outcome], folder: Path, suffix: str) -> None:
         plot.draw_trajectories(norms, figure.subplots())
         save(figure, folder / f"trajectories.{suffix}")
         written.append(f"trajectories.{suffix}")
+    remove_older(folder, written)
     say(f"in {folder}: {', '.join(written)}; layers are those of {good[-1].path}.")
 
 
