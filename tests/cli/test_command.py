@@ -219,6 +219,24 @@ def test_clip_says_that_it_ends_outside(capsys, kernel):
     assert "after from" in out
 
 
+@pytest.mark.parametrize("command", ["clip", "project"])
+def test_a_changed_kernel_of_unknown_geometry_has_no_lower_bound(
+    capsys, kernel, command
+):
+    argv = [command, "k.npy", "--max-norm", "1", "-o", "new.npy"]
+    (row,) = ask(capsys, *argv)["kernels"]
+    assert row["stride"] is None
+    # With stride 4, the norm is far below that with stride 1, which may be meant, too.
+    assert norm_by_matrix(kernel, Geometry(4, stride=4)) < 0.9 * row["before_upper"]
+    assert (row["before_lower"], row["after_lower"]) == (None, None)
+    assert main(argv) == 0
+    assert capsys.readouterr().out.count("unknown") == 2
+    (row,) = ask(capsys, *argv, "--grid", 4)["kernels"]  # a layer with the defaults
+    for name, weight in (("before", kernel), ("after", np.load("new.npy"))):
+        want = norm_by_matrix(weight, Geometry(4))
+        assert row[f"{name}_lower"] == pytest.approx(want, rel=1e-3)
+
+
 def test_project_ends_inside_in_the_dtype_of_the_file(capsys, model):
     kinds = {
         name: model["conv1.weight"].astype(name) for name in ("float16", "float32")

@@ -99,7 +99,7 @@ def norm(args: argparse.Namespace) -> int:
 def clipped(args: argparse.Namespace) -> int:
     """Clip and crop each kernel, and write a copy of the file."""
 
-    def change(layer: Layer, _: Unknown) -> tuple[Array, dict[str, Any]]:
+    def change(layer: Layer, unknown: Unknown) -> tuple[Array, dict[str, Any]]:
         found = clip(
             layer.weight,
             layer.geometry,
@@ -110,7 +110,10 @@ def clipped(args: argparse.Namespace) -> int:
         before = norm_of(layer, (), args.rtol, args.budget)
         changed = replace(layer, weight=found)
         after = norm_of(changed, (), args.rtol, args.budget)
-        return found, bounds(before, "before_") | bounds(after, "after_")
+        return found, {
+            **bounds(before, "before_", attained=not unknown),
+            **bounds(after, "after_", attained=not unknown),
+        }
 
     rows = _change(args, CHANGE, change)
     most = args.max_norm * (1 + args.rtol)  # rounding is not meant
