@@ -1,10 +1,11 @@
 """Pictures: what is drawn is read back from the axes."""
 
+import io
 import sys
 
 import numpy as np
 import pytest
-from matplotlib import figure
+from matplotlib import cbook, figure
 from oracles import descending, make, tolerance, values_by_matrix
 
 from convspectra import Geometry, Layer, Report, plot, spectra
@@ -89,6 +90,27 @@ def test_trajectories_have_a_line_per_layer_with_gaps(ax):
     (line,) = ax.get_lines()
     np.testing.assert_array_equal(line.get_ydata(), [1.5, np.nan])
     assert [text.get_text() for text in ax.get_xticklabels()] == ["s1", "s2"]
+
+
+@pytest.mark.parametrize("name", [r"a$\frac$b", "a$b$", "caf\udce9.npy", "a\0b"])
+def test_any_name_is_drawn_as_it_is(ax, rng, name):
+    (spectrum,) = spectra([Layer(name, *make("plain", rng))]).layers
+    bounds = {"lower": [1.0, 2.0], "upper": [1.0, 2.0]}
+    norms = {"checkpoints": [name, name], "layers": {name: bounds}}
+    pictures = (
+        lambda: plot.draw_spectrum(spectrum, ax),
+        lambda: plot.draw_report(Report((spectrum,)), ax),
+        lambda: plot.draw_heat_map(spectrum, ax),
+        lambda: plot.draw_trajectories(norms, ax),
+    )
+    for draw in pictures:
+        ax.clear()
+        draw()
+        ax.figure.savefig(io.BytesIO(), format="svg")
+    shown = name if name.isprintable() else ascii(name)
+    text = ax.get_xticklabels()[0].get_text()
+    assert not cbook.is_math_text(text)
+    assert text.replace(r"\$", "$") == shown
 
 
 def test_values_of_a_torus_are_labeled_so(ax, rng):

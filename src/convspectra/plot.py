@@ -8,6 +8,7 @@ import numpy as np
 
 from ._base import require
 from ._report.spectra import LayerSpectrum, Report
+from ._text import cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +36,7 @@ def draw_spectrum(spectrum: LayerSpectrum, ax: "Axes") -> None:
         upper, color="0.4", linestyle="--", linewidth=1, label="norm of the layer"
     )
     _finish(ax, [spectrum], normalized=True)
-    ax.set_title(spectrum.name)
+    ax.set_title(_as_text(spectrum.name))
     ax.legend(frameon=False, loc="lower left")
 
 
@@ -68,7 +69,7 @@ def draw_report(
     layers = [layer for layer in report.layers if layer.values is not None]
     mixed = len({layer.exact for layer in layers}) > 1
     for spectrum, color in zip(layers, _colors(len(layers))):
-        label = spectrum.name + " (exact)" * (mixed and spectrum.exact)
+        label = _as_text(spectrum.name) + " (exact)" * (mixed and spectrum.exact)
         line = _line(spectrum, ratio=ratio, normalized=normalized)
         ax.plot(*line, color=color, linewidth=1.6, label=label)
     _finish(ax, layers, ratio=ratio, normalized=normalized)
@@ -124,9 +125,8 @@ def draw_heat_map(spectrum: LayerSpectrum, ax: "Axes") -> None:
     ax.set_xlabel(f"frequency on the last axis, cycles per {side} site")
     ax.set_ylabel("on the first axis")
     of = "" if spectrum.exact else ", of the torus"
-    ax.set_title(
-        f"{spectrum.name}\nlargest value at each frequency{of}", fontsize="medium"
-    )
+    name = _as_text(spectrum.name)
+    ax.set_title(f"{name}\nlargest value at each frequency{of}", fontsize="medium")
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
 
 
@@ -168,8 +168,8 @@ def draw_trajectories(trajectories: Mapping[str, Any], ax: "Axes") -> None:
     layers = trajectories["layers"]
     for (name, bounds), color in zip(layers.items(), _colors(len(layers))):
         upper = np.array(bounds["upper"], dtype=float)
-        ax.plot(upper, color=color, marker=".", linewidth=1.4, label=name)
-    names = trajectories["checkpoints"]
+        ax.plot(upper, color=color, marker=".", linewidth=1.4, label=_as_text(name))
+    names = [_as_text(name) for name in trajectories["checkpoints"]]
     step = max(1, -(-len(names) // TICKS))
     ax.set_xticks(range(0, len(names), step), names[::step], rotation=30, ha="right")
     ax.set_yscale("log", nonpositive="mask")
@@ -182,6 +182,11 @@ def draw_trajectories(trajectories: Mapping[str, Any], ax: "Axes") -> None:
     if 0 < len(layers) <= LEGEND:
         beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
         ax.legend(frameon=False, fontsize="small", **beside)
+
+
+def _as_text(name: str) -> str:
+    """A name from a file, for matplotlib: it takes what is between dollars for TeX."""
+    return cell(name).replace("$", r"\$")
 
 
 def _edges(n: int) -> tuple[float, float]:

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -187,6 +189,27 @@ def test_figures_of_other_formats(here, model, suffix):
     assert main([*argv, "-o", "out"]) == 0
     head = (here / "out" / f"spectra.{suffix}").read_bytes()[:4]
     assert head == {"pdf": b"%PDF", "svg": b"<?xm"}[suffix]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "option", "shown"),
+    [
+        ("ascii", "--quick", rb"na\xefve\u2713"),
+        ("cp1252", "--csv", b"na\xefve\\u2713"),
+    ],
+)
+def test_names_that_stdout_has_no_letters_for_are_escaped(
+    here, encoding, option, shown
+):
+    np.savez("model.npz", **{"naïve✓": np.ones((1, 1, 3))})
+    command = [sys.executable, "-m", "convspectra", "report", "model.npz", option]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    found = subprocess.run(
+        [*command, "-o", "out"], check=True, capture_output=True, env=environment
+    )
+    assert shown in found.stdout
+    (row,) = json.loads((here / "out" / "report.json").read_text())["layers"]
+    assert row["name"] == "naïve✓"
 
 
 class Nowhere:

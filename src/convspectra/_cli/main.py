@@ -1,6 +1,7 @@
 """The command `convspectra`: data on stdout, talk on stderr, and an exit code."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -25,6 +26,9 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 def run() -> None:
     """Run the command and exit with its code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that stdout has no letters for must not end a report.
+        sys.stdout.reconfigure(errors="backslashreplace")
     code = main()
     if code == GONE:  # what is left in the buffer has nowhere to go: let it go quietly
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
