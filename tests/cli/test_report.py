@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import ntpath
 import os
 import subprocess
 import sys
@@ -433,6 +434,16 @@ def test_many_checkpoints_are_each_a_row_and_a_result(capsys, here, model):
     assert upper[-1] == pytest.approx(11 * upper[0], rel=1e-4)
     assert page["trajectories"]["checkpoints"][0] == "step1.npz"
     assert (here / "out" / "trajectories.png").exists()
+
+
+def test_checkpoints_may_be_on_different_drives(capsys, here, model, monkeypatch):
+    names = save_checkpoints(model, 2)
+    drives = ["C:\\step1.npz", "D:\\step2.npz"]
+    monkeypatch.setattr("os.path.commonpath", lambda _: ntpath.commonpath(drives))
+    _, err = said(capsys, "report", *names, "--quick", "-o", "out")
+    assert "report.html" in err
+    page = json.loads((here / "out" / "report.json").read_text())
+    assert page["trajectories"]["checkpoints"] == [str(here / name) for name in names]
 
 
 def test_checkpoints_that_were_done_are_not_looked_at_again(capsys, here, model):

@@ -200,6 +200,10 @@ def _conclude(outcomes: list[Outcome], folder: Path, suffix: str) -> None:
 
 
 def _short_names(paths: list[Path]) -> list[str]:
-    """The paths without the folder that they share."""
-    shared = Path(os.path.commonpath([path.absolute().parent for path in paths]))
-    return [str(path.absolute().relative_to(shared)) for path in paths]
+    """The paths without the folder that they share, whole if they share none."""
+    whole = [path.absolute() for path in paths]
+    try:
+        shared = os.path.commonpath([path.parent for path in whole])
+    except ValueError:  # on Windows: they are on different drives
+        return [str(path) for path in whole]
+    return [str(path.relative_to(shared)) for path in whole]
