@@ -10,7 +10,9 @@ from .._base import positive
 from .._checkpoint import suffixes
 from .._checkpoint.select import FIELDS, Options, read_table
 from .._layer.boundary import BOUNDARIES
+from .._report.affordable import SECONDS as VALUES_SECONDS
 from .._report.backends import BACKENDS
+from .._route import CLOSING_SECONDS, SECONDS
 from .outputs import FIGURE_FORMATS
 
 CLOSENESS = "relative gap between the bounds of a norm, where it can be reached"
@@ -85,8 +87,9 @@ def add_budget(to: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=(
             "predicted time that the norm of a layer may take: the closest bounds "
-            "within it are shown (default: 5 to close a gap, 60 in all); in a report "
-            "(default 20), also that of all values of a file (default 60)"
+            f"within it are shown (default: {CLOSING_SECONDS:g} to close a gap, "
+            f"{SECONDS:g} in all); in a report, also that of all values of a file "
+            f"(default {VALUES_SECONDS:g})"
         ),
     )
 
