@@ -185,6 +185,40 @@ def test_variables_that_no_convolution_reads_are_named(saved):
     assert skipped["table"] == "is read by no convolution of the graph"
 
 
+@pytest.mark.parametrize("alone", [False, True])  # or beside one that is read
+def test_layers_that_are_not_read_are_named_with_their_variables(tmp_path, alone):
+    tf = needed("tensorflow")
+
+    class Layers(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.heads = tf.Variable(tf.ones((5, 2, 3)))
+            self.conv = tf.Variable(tf.ones((3, 3, 5, 4)))
+            self.dilated = tf.Variable(tf.ones((3, 3, 2, 5)))
+
+        @tf.function(input_signature=[tf.TensorSpec((1, 6, 6, 5))])
+        def __call__(self, x):
+            found = {"heads": tf.einsum("nhwc,cij->nhwij", x, self.heads, name="mix")}
+            if alone:
+                return found
+            options = {"strides": 1, "padding": "SAME", "dilations": 2, "name": "up"}
+            found["up"] = tf.nn.conv2d_transpose(
+                x, self.dilated, (1, 6, 6, 2), **options
+            )
+            return found | {"conv": tf.nn.conv2d(x, self.conv, 1, "SAME")}
+
+    tf.saved_model.save(Layers(), str(tmp_path))
+    network = read_network(tmp_path)
+    skipped = dict(network.skipped)
+    (mixing,) = (x for x, why in skipped.items() if why.startswith("is Einsum: this"))
+    assert skipped["heads"] == f"is read by {mixing!r}, which is skipped"
+    assert "heads" not in {kernel.name for kernel in network.kernels}
+    if not alone:
+        assert len(network.kernels) == 1
+        assert skipped["up"] == "is Conv2DBackpropInput: it is dilated"
+        assert skipped["dilated"] == "is read by 'up', which is skipped"
+
+
 def test_a_report_on_the_file_itself(saved, capsys):
     assert main(["report", str(saved[0] / "saved_model.pb"), "--quick", "--json"]) == 0
     assert capsys.readouterr().out

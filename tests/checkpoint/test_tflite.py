@@ -12,9 +12,11 @@ from tensorflow_layers import LAYERS, kernel_shape
 
 import convspectra as cs
 from convspectra._checkpoint import read_network
+from convspectra._checkpoint.records import names_layer
 from convspectra._checkpoint.select import Options, select
 from convspectra._checkpoint.stored import Refusal
 from convspectra._checkpoint.tflite_file import read_tflite
+from convspectra._checkpoint.tflite_geometry import LAYOUTS, UNREAD
 from convspectra._cli.main import main
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -133,9 +135,28 @@ def test_integers_are_scaled_back_as_the_interpreter_says(tmp_path):
     assert (error <= 0.51 * step).all()
 
 
-def test_convolutions_that_only_their_makers_know_are_named(tmp_path):
-    tf = needed("tensorflow")
-    schema = needed("tensorflow.lite.python.schema_py_generated")
+def schema_of_tensorflow():
+    return needed("tensorflow.lite.python.schema_py_generated")
+
+
+def test_every_layer_of_the_schema_is_read_or_named():
+    numbers = vars(schema_of_tensorflow().BuiltinOperator)
+    known = {axes.kind: code for code, axes in LAYOUTS.items()}
+    known |= {kind: code for code, kind in UNREAD.items()}
+    assert known == {kind: numbers[kind] for kind in known}
+    assert {kind for kind in numbers if names_layer(kind)} <= known.keys()
+
+
+@pytest.mark.parametrize(
+    ("code", "custom", "kind"),
+    [
+        ("CUSTOM", b"Convolution2DTransposeBias", "Convolution2DTransposeBias"),
+        ("CUSTOM", b"FlexEinsum", "FlexEinsum"),
+        ("STABLEHLO_CONVOLUTION", None, "STABLEHLO_CONVOLUTION"),
+    ],
+)
+def test_layers_that_are_not_read_are_named(tmp_path, code, custom, kind):
+    tf, schema = needed("tensorflow"), schema_of_tensorflow()
     flatbuffers = needed("flatbuffers")
 
     def model(x):
@@ -143,19 +164,18 @@ def test_convolutions_that_only_their_makers_know_are_named(tmp_path):
 
     data = converted(tf, model, [(1, 6, 6, 2)])
     net = schema.ModelT.InitFromObj(schema.Model.GetRootAs(data))
-    for code in net.operatorCodes:
-        if code.builtinCode != schema.BuiltinOperator.CONV_2D:
-            code.builtinCode = code.deprecatedBuiltinCode = (
-                schema.BuiltinOperator.CUSTOM
-            )
-            code.customCode = b"Convolution2DTransposeBias"
+    number = getattr(schema.BuiltinOperator, code)
+    for each in net.operatorCodes:
+        if each.builtinCode != schema.BuiltinOperator.CONV_2D:
+            each.builtinCode, each.deprecatedBuiltinCode = number, min(number, 127)
+            each.customCode = custom
     builder = flatbuffers.Builder()
     builder.Finish(net.Pack(builder), b"TFL3")
     (tmp_path / "net.tflite").write_bytes(builder.Output())
     network = read_tflite(tmp_path / "net.tflite")
     assert len(network.kernels) == 1
     ((_, why),) = network.skipped
-    assert why == "is of type Convolution2DTransposeBias: this operator is not read"
+    assert why == f"is of type {kind}: this operator is not read"
 
 
 def test_a_wrong_suffix_does_not_matter(saved, tmp_path):

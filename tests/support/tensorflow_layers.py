@@ -17,6 +17,11 @@ def volume(x, w, tf, strides, padding):
     return tf.nn.conv3d(x, w, (1, *strides, 1), padding)
 
 
+def volume_transposed(x, w, tf, out, strides, padding):
+    shape, strides = (len(x), *out, w.shape[3]), (1, *strides, 1)
+    return tf.nn.conv3d_transpose(x, w, shape, strides, padding)
+
+
 def blocks(x, w, tf, block, paddings, crops, padding="VALID", dilation=1):
     """A dilated layer as it was written before convolutions had a dilation."""
     cut = tf.space_to_batch(x, block, paddings)
@@ -40,6 +45,10 @@ LAYERS = {
     "up odd": ((1, 4, 5, 3), (3, 3, 2, 3), transposed, ((7, 9), (2, 2), "SAME")),
     "up valid": ((1, 3, 4, 2), (4, 3, 3, 2), transposed, ((8, 9), (2, 2), "VALID")),
     "volume": ((1, 3, 4, 5, 2), (2, 1, 3, 2, 3), volume, ((1, 2, 1), "SAME")),
+    "volume up": (
+        *((1, 2, 3, 4, 3), (2, 3, 1, 4, 3)),
+        *(volume_transposed, ((4, 3, 7), (2, 1, 2), "SAME")),
+    ),
     "matrix": ((1, 7), (7, 5), linear, ()),
     "in blocks": (
         *((1, 6, 7, 1), (3, 4, 1, 2)),

@@ -12,15 +12,13 @@ from .onnx_quantized import QUANTIZED, quantized_weight
 from .onnx_scopes import Scope, short
 from .onnx_tensors import attribute, bodies, graphs, integer, standard
 from .onnx_weights import FLOATS, Stored
-from .records import LINEAR
+from .records import LINEAR, names_layer
 from .stored import Refusal
 
 # The operators that are read: ONNX's own, and onnxruntime's convolution with something
 # done after it.
 READ = ("Conv", "ConvTranspose", "Gemm", "MatMul", *QUANTIZED)
 MICROSOFT = ("FusedConv",)
-# Parts of the names of operators that are layers, read or not, in any domain.
-LAYERS = ("conv", "gemm", "matmul", "einsum", "attention", "lstm", "gru", "rnn")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +77,10 @@ def layers_of(
         readers = _readers(scope.graph)
         makers = {name: node for node in scope.graph.node for name in node.output}
         for index, node in enumerate(scope.graph.node):
-            if not _is_layer(node) or (node.domain, node.op_type) in functions:
+            if (
+                not names_layer(node.op_type)
+                or (node.domain, node.op_type) in functions
+            ):
                 continue
             try:
                 place = (*scope.place, index)
@@ -99,7 +100,7 @@ def layers_of(
 def _hidden(function: Any) -> Iterator[tuple[str, str]]:
     where = f"in the function {short(function.name)!r}, which is not supported"
     for index, node in enumerate(_inside(function.node)):
-        if _is_layer(node):
+        if names_layer(node.op_type):
             label = Scope(function, {}, {}).label(node, index)
             yield label, f"is of type {node.op_type} {where}"
 
@@ -126,10 +127,6 @@ def _readers(graph: Any) -> Mapping[str, list[Any]]:
                 for value in part.output:
                     readers[value.name].append(node)
     return readers
-
-
-def _is_layer(node: Any) -> bool:
-    return any(part in node.op_type.lower() for part in LAYERS)
 
 
 def _layer(

@@ -1,5 +1,6 @@
 """What a reader finds in a file: kernels, still on disk, and what is none."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,8 +8,19 @@ from typing import Any
 
 import numpy as np
 
+# Parts of the names of operators that are layers, read or not, in any format. What
+# computes the gradient of a weight is none.
+_LAYERS = re.compile(
+    r"conv(?!ert|.*backpropfilter)|gemm|matmul|einsum|attention|lstm|gru|rnn",
+    re.IGNORECASE,
+)
 # What is stated of a matrix: it is a layer on a grid of one.
 LINEAR = {"grid": (1,), "groups": 1, "padding": ((0, 0),), "boundary": "zeros"}
+
+
+def names_layer(operator: str) -> bool:
+    """Whether an operator of this name is a layer, one that can be read or not."""
+    return _LAYERS.search(operator) is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,8 +25,9 @@ SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # of the keys of variables
 NO_COPY = "is in a SavedModel or a frozen graph, of which no copy is made"
 MISSING = "is not in its shards"
 ROLES = {
-    **{"Conv2D": "conv", "Conv3D": "conv", "Conv2DBackpropInput": "transpose"},
-    **{"DepthwiseConv2dNative": "depthwise", "MatMul": "dense"},
+    **{"Conv2D": "conv", "Conv3D": "conv", "DepthwiseConv2dNative": "depthwise"},
+    **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), "transpose"),
+    "MatMul": "dense",
 }
 
 
@@ -43,7 +44,7 @@ def read_saved_model(path: Path) -> Network:
         found = look_through(_graph(message(data), data))
         variables = _variables(path, found)
         kernels: dict[str, Kernel] = {}
-        skipped: dict[str, str] = dict(found.computed)
+        skipped: dict[str, str] = dict(found.unread)
         used: set[str] = set()
         distinct = _distinct(found, variables, skipped)
         counts = Counter(found.names.get(use.variable) for use, _, _ in distinct)
@@ -53,6 +54,8 @@ def read_saved_model(path: Path) -> Network:
             name = name if counts[name] == 1 else f"{name}@{index}"
             shape = _shape(use.node, weight)
             kernels[name] = _kernel(name, weight, shape, ROLES[use.node.op], stated)
+        unread = {found.keys.get(name, "") for name in found.unread_by}
+        readers = _readers(found)
         for key, variable in variables.items():
             if key in used:
                 continue
@@ -60,8 +63,8 @@ def read_saved_model(path: Path) -> Network:
             reason = (
                 variable if isinstance(variable, str) else variable.entry.unsuitable
             )
-            if not reason and used:
-                reason = "is read by no convolution of the graph"
+            if not reason and (used or key in unread):
+                reason = readers.get(key, "is read by no convolution of the graph")
             if isinstance(variable, str) or reason:
                 skipped[name] = reason
             else:
@@ -90,6 +93,15 @@ def _variables(path: Path, found: Found) -> dict[str, Variable | str]:
         f"A {WHAT} must have variables/variables.index beside it, got none, and no "
         "constants that convolutions read. Fetch it again."
     )
+
+
+def _readers(found: Found) -> dict[str, str]:
+    """Of variables that layers read: why they are no kernels if these are skipped."""
+    readers = {use.variable: use.node.name for use in found.uses} | found.unread_by
+    return {
+        found.keys.get(name, ""): f"is read by {node!a}, which is skipped"
+        for name, node in readers.items()
+    }
 
 
 def _distinct(
@@ -137,7 +149,7 @@ def _stated(
 ) -> dict[str, Any]:
     """The geometry that a convolution states, as arguments of `Geometry`."""
     role = ROLES[node.op]
-    axes = 3 if node.op == "Conv3D" else 2
+    axes = 3 if node.op.startswith("Conv3D") else 2
     if 0 in shape or len(shape) != (2 if role == "dense" else axes + 2):
         raise ValueError(f"its weight has the shape {shape}")
     if role == "dense":
@@ -192,8 +204,6 @@ def _padding(
         return {"padding": kind.lower()}
     sizes = node.sizes()
     out = tuple(sizes[places]) if sizes and all(sizes[places]) else None
-    if any(n > 1 for n in stated["dilation"]):
-        raise ValueError("it is dilated")
     return transposed_padding(SAME if kind == "SAME" else VALID, kernel, stated, out)
 
 

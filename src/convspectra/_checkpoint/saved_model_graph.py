@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from .protobuf_wire import Message, first, integers, message, signed, text
+from .records import names_layer
 from .tensor_bundle import Constant, tensor_constant, tensor_integers, tensor_texts
 from .tflite_geometry import Blocks, pairs
 
@@ -26,6 +27,7 @@ LAYERS = {
     "Conv3D": (1, 0),
     "DepthwiseConv2dNative": (1, 0),
     "Conv2DBackpropInput": (1, 2),
+    "Conv3DBackpropInputV2": (1, 2),
     "MatMul": (1, 0),
 }
 
@@ -120,7 +122,8 @@ class Found:
     keys: dict[str, str] = field(default_factory=dict)  # of variables in the shards
     names: dict[str, str] = field(default_factory=dict)  # of variables, for people
     constants: dict[str, Node] = field(default_factory=dict)  # that layers read
-    computed: dict[str, str] = field(default_factory=dict)  # why others are not read
+    unread: dict[str, str] = field(default_factory=dict)  # why other layers are not
+    unread_by: dict[str, str] = field(default_factory=dict)  # these, by variable
 
 
 def look_through(graph_def: memoryview | int | None) -> Found:
@@ -164,7 +167,7 @@ def _visit(
             found.uses.append(Use(variable, node, sizes, cut))
         elif source is not None and node.op != "MatMul":
             why = f"is {node.op}: its weight is computed by {source.op[:LONGEST]}"
-            found.computed[node.name] = why
+            found.unread[node.name] = why
     elif node.op in ("AssignVariableOp", "Assign") and len(node.inputs) > 1:
         variable = _variable(node.inputs[0], function, variables)
         key = _restored(node.inputs[1], function)
@@ -173,6 +176,11 @@ def _visit(
     elif node.function:
         given = (x for x in node.inputs if not x.startswith("^"))
         yield node.function, tuple(_variable(x, function, variables) for x in given)
+    elif names_layer(node.op):
+        why = f"is {node.op[:LONGEST]}: this operator is not read"
+        found.unread[node.name] = why
+        read = (_variable(name, function, variables) for name in node.inputs)
+        found.unread_by |= dict.fromkeys(filter(None, read), node.name)
 
 
 def _cut(node: Node, data: str, function: Function) -> Cut | None:

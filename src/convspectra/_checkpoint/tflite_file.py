@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .flatbuffer import Table, root
-from .records import Kernel, Network
+from .records import Kernel, Network, names_layer
 from .stored import Entry, Patch, Refusal, check_size, parsing, write_patched
-from .tflite_geometry import LAYOUTS, Axes, Blocks, geometry, grid_of, pairs
+from .tflite_geometry import LAYOUTS, UNREAD, Axes, Blocks, geometry, grid_of, pairs
 from .tflite_sparse import Sparsity, sparsity
 
 WHAT = ".tflite file"
@@ -108,9 +108,8 @@ class Graph:
                 self._joined[int(inputs[0])] = inputs
         for operator in self.operators:
             code, inputs, outputs = self._parts(operator)
-            if code == CUSTOM and len(outputs):
-                self._name_custom(operator, int(outputs[0]))
             if code not in LAYOUTS:
+                self._note_unread(operator, code, outputs)
                 continue
             axes = LAYOUTS[code]
             if len(inputs) <= axes.weight or not len(outputs):
@@ -129,12 +128,15 @@ class Graph:
         code = max(stated.integer(0, "<b"), stated.integer(3, "<i"))
         return code, operator.numbers(1, "i4"), operator.numbers(2, "i4")
 
-    def _name_custom(self, operator: Table, output: int) -> None:
-        """Say that a convolution of somebody else's making is not read."""
-        custom = self._codes[operator.integer(0, "<I")].text(1, MOST_NAME)
-        if "conv" in custom.lower():
-            why = f"is of type {custom}: this operator is not read"
-            self.skipped.append((self._name(output), why))
+    def _note_unread(self, operator: Table, code: int, outputs: np.ndarray) -> None:
+        """Say so if an operator, perhaps of somebody else's making, is a layer."""
+        kind = UNREAD.get(code, "")
+        if code == CUSTOM:
+            custom = self._codes[operator.integer(0, "<I")].text(1, MOST_NAME)
+            kind = custom if names_layer(custom) else ""
+        if kind and len(outputs):
+            why = f"is of type {kind}: this operator is not read"
+            self.skipped.append((self._name(int(outputs[0])), why))
 
     def _layer(
         self,

@@ -61,6 +61,21 @@ LAYOUTS = {
     67: Axes("TRANSPOSE_CONV", (3, 0, 1, 2), (2, 1), data=2),
     # Stored as (*kernel, in, out).
     132: Axes("CONV_3D", (4, 3, 0, 1, 2), (1, 3, 2), (5, 7, 6)),
+    # Stored as (*kernel, out, in), after the shape of the output.
+    141: Axes("CONV_3D_TRANSPOSE", (4, 3, 0, 1, 2), (1, 3, 2), (5, 7, 6), data=2),
+}
+# Layers that are not read.
+UNREAD = {
+    16: "LSTM",
+    24: "RNN",
+    27: "SVDF",
+    35: "UNIDIRECTIONAL_SEQUENCE_RNN",
+    44: "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    46: "BIDIRECTIONAL_SEQUENCE_RNN",
+    52: "BIDIRECTIONAL_SEQUENCE_LSTM",
+    126: "BATCH_MATMUL",
+    171: "STABLEHLO_CONVOLUTION",
+    197: "STABLEHLO_DOT_GENERAL",
 }
 
 
@@ -88,7 +103,7 @@ def geometry(
     if padding not in (SAME, VALID):
         raise ValueError(f"its padding is of kind {padding}")
     shape = axes.shape(stored)
-    transposed = axes.kind == "TRANSPOSE_CONV"
+    transposed = "TRANSPOSE" in axes.kind
     stated: dict[str, Any] = {
         "stride": tuple(options.integer(field, "<i") for field in axes.strides),
         "dilation": tuple(options.integer(field, "<i", 1) for field in axes.dilations)
@@ -178,7 +193,7 @@ def grid_of(sizes: Sequence[int] | None, axes: int) -> tuple[int, ...] | None:
 
 def _groups(axes: Axes, shape: tuple[int, ...], sizes: Sequence[int] | None) -> int:
     """How many groups: as many as the kernel fits into the channels of the input."""
-    if axes.kind == "TRANSPOSE_CONV":
+    if "TRANSPOSE" in axes.kind:
         return 1
     channels = sizes[-1] if sizes else 0
     if not channels:
@@ -197,6 +212,8 @@ def transposed_padding(
     out: tuple[int, ...] | None,
 ) -> dict[str, Any]:
     """The padding with which a transposed layer gives an output of this size."""
+    if max(per_axis(stated["dilation"], len(kernel))) > 1:
+        raise ValueError("it is dilated")
     if out is None or "grid" not in stated:
         if padding == SAME:
             return {"padding": "same"}
