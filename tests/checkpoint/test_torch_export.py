@@ -162,7 +162,38 @@ def test_what_is_no_kernel_is_named(tmp_path):
     assert [kernel.name for kernel in network.kernels] == ["plain.weight"]
     skipped = dict(network.skipped)
     assert skipped["conv2d_1"] == ("is conv2d: its weight is computed by the program")
-    assert skipped["table"] == "is the weight of no convolution"
+    assert skipped["table"] == "is the weight of no layer that is read"
+
+
+def test_layers_that_are_not_read_are_named(tmp_path):
+    @torch.library.custom_op("mine::conv_fast", mutates_args=())
+    def conv_fast(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return nn.functional.conv2d(x, weight)
+
+    conv_fast.register_fake(nn.functional.conv2d)
+
+    class Unread(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.plain = nn.Conv2d(1, 2, 3)
+            self.fast = nn.Parameter(torch.ones(2, 2, 3, 3))
+            self.matrix = nn.Parameter(torch.ones(2, 3))
+
+        def forward(self, x):
+            x = nn.functional.interpolate(self.plain(x), (9, 9), mode="bilinear")
+            mixed = torch.einsum("nchw,cd->ndhw", x, self.matrix)
+            return conv_fast(x, self.fast), mixed
+
+    program = torch.export.export(Unread(), (torch.zeros(1, 1, 8, 8),))
+    torch.export.save(program, tmp_path / "net.pt2")
+    network = read_export(tmp_path / "net.pt2")
+    assert [kernel.name for kernel in network.kernels] == ["plain.weight"]
+    skipped = dict(network.skipped)
+    assert skipped == {
+        "conv_fast": "is mine.conv_fast: this operator is not read",
+        "einsum": "is einsum: this operator is not read",
+        "fast": "is the weight of no layer that is read",
+    }
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])

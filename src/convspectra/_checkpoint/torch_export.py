@@ -218,7 +218,7 @@ def _skipped(program: Program, calls: list[Call]) -> Iterator[tuple[str, str]]:
         if isinstance(view, str):
             yield name, view
         elif name not in used and len(view.shape) > 2:
-            yield name, view.unsuitable or "is the weight of no convolution"
+            yield name, view.unsuitable or "is the weight of no layer that is read"
 
 
 def _copy_with(

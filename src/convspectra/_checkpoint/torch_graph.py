@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .records import LINEAR
+from .records import LINEAR, names_layer
 from .stored import Refusal
 from .torch_calls import Pad, arguments_of, convolution, pad_of
 from .torch_sizes import sizes_of, symbols_for
@@ -17,12 +17,12 @@ from .torch_views import View
 OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.\w+)?")
 # A module whose own padding is another operator than its convolution.
 CONVOLUTION_MODULE = re.compile(r",torch\.nn\.modules\.conv\.\w+$")
-# Parts of the names of operators that are layers, read or not.
-LAYERS = ("conv", "lstm", "gru", "rnn", "linear")
+LINEAR_OPERATOR = re.compile(r"(?<![a-z])linear")  # but no bilinear interpolation
 TURNS = ("t", "permute", "transpose", "numpy_T")
 # The argument that is the weight, of products with matrices.
 MATRICES = {"addmm": "mat2", "mm": "mat2", "matmul": "other", "linear": "weight"}
 NORMS = ("batch_norm", "_native_batch_norm_legit_no_training")
+NOT_READ = "this operator is not read"
 MOST_NAME = 200  # characters
 
 Weights = Mapping[str, View | str]
@@ -123,6 +123,8 @@ class Graph:
                 else:
                     if call is not None:
                         yield call
+            elif found is not None and _is_layer(found[2]):
+                self.skipped[label] = f"is {found[1]}.{found[2]}: {NOT_READ}"
 
     def _call(self, operator: str, node: Any, label: str) -> Call | None:
         """The layer that a node is; None for what is none, and some are noted."""
@@ -148,8 +150,8 @@ class Graph:
             taps = weight.shape
             out = taps[1] * stated["groups"] if stated["transposed"] else taps[0]
             return Call(label, weight, taps, stated, norm=self._norm(node, out))
-        elif any(part in operator for part in LAYERS):
-            raise ValueError("this operator is not read")
+        elif _is_layer(operator):
+            raise ValueError(NOT_READ)
         return None
 
     def _linear(self, operator: str, source: Any, label: str) -> Call | None:
@@ -209,6 +211,11 @@ class Graph:
 
 def _arguments(node: Any) -> dict[str, Any]:
     return {item["name"]: _value(item["arg"]) for item in node["inputs"]}
+
+
+def _is_layer(operator: str) -> bool:
+    """Whether an operator of this name is a layer, one that can be read or not."""
+    return names_layer(operator) or LINEAR_OPERATOR.search(operator) is not None
 
 
 def _output(node: Any) -> str:
