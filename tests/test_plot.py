@@ -92,7 +92,7 @@ def test_trajectories_have_a_line_per_layer_with_gaps(ax):
     assert [text.get_text() for text in ax.get_xticklabels()] == ["s1", "s2"]
 
 
-@pytest.mark.parametrize("name", [r"a$\frac$b", "a$b$", "caf\udce9.npy", "a\0b"])
+@pytest.mark.parametrize("name", [r"a$\frac$b", "a$b$", "caf\udce9\0.npy"])
 def test_any_name_is_drawn_as_it_is(ax, rng, name):
     (spectrum,) = spectra([Layer(name, *make("plain", rng))]).layers
     bounds = {"lower": [1.0, 2.0], "upper": [1.0, 2.0]}

@@ -7,7 +7,7 @@ import pytest
 import safetensors.numpy
 
 from convspectra._cli.main import main
-from convspectra._cli.outputs import FIGURE_FORMATS, FIGURES
+from convspectra._cli.outputs import FIGURES
 
 BOUND = ["--grid", "4", "--max-norm", "1"]
 STATED = ["--grid", "4", "--stride", "1", "--groups", "1", "--boundary", "circular"]
@@ -93,13 +93,17 @@ def test_a_file_that_comes_during_the_work_stays(capsys, out, monkeypatch):
     assert contents(out) == {"report.json": b"precious"}
 
 
-@pytest.mark.parametrize("suffix", FIGURE_FORMATS)
-def test_a_report_replaces_an_earlier_one_and_its_figures(out, suffix):
+@pytest.mark.parametrize(
+    ("suffix", "head"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]
+)
+def test_a_report_replaces_an_earlier_one_and_its_figures(capsys, out, suffix, head):
     assert main([*REPORT, "--figures", suffix]) == 0
     drawn = {f"spectra.{suffix}", f"loudest.{suffix}"}
     assert contents(out).keys() == {"report.html", "report.json"} | drawn
+    assert all(contents(out)[name].startswith(head) for name in drawn)
     (out / "notes.txt").write_text("mine")
     assert main([*REPORT, "--quick"]) == 0  # which draws nothing
+    assert "in out: report.html, report.json." in capsys.readouterr().err
     assert contents(out).keys() == {"report.html", "report.json", "notes.txt"}
 
 

@@ -175,23 +175,6 @@ def test_what_nobody_states_is_unknown_everywhere(capsys, model):
     assert "unknown" not in out + err
 
 
-def test_a_later_report_leaves_no_figures_of_an_earlier_one(capsys, here, model):
-    argv = ["report", "model.safetensors", "-o", "out"]
-    said(capsys, *argv, "--grid", 4)
-    _, err = said(capsys, *argv)
-    names = {path.name for path in (here / "out").iterdir()}
-    assert names == {"report.html", "report.json"}
-    assert "in out: report.html, report.json." in err
-
-
-@pytest.mark.parametrize("suffix", ["pdf", "svg"])
-def test_figures_of_other_formats(here, model, suffix):
-    argv = ["report", "model.safetensors", "--grid", "4", "--figures", suffix]
-    assert main([*argv, "-o", "out"]) == 0
-    head = (here / "out" / f"spectra.{suffix}").read_bytes()[:4]
-    assert head == {"pdf": b"%PDF", "svg": b"<?xm"}[suffix]
-
-
 @pytest.mark.parametrize(
     ("encoding", "option", "shown"),
     [
