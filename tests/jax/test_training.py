@@ -92,6 +92,35 @@ def test_scaling_leaves_parameters_inside_after_updates_of_low_precision(net):
                 np.testing.assert_array_equal(now, was)
 
 
+@pytest.mark.parametrize(
+    ("kernels", "updates", "method"),
+    [
+        ("bfloat16", "bfloat16", "scale"),
+        ("bfloat16", "bfloat16", "project"),
+        ("float16", "float16", "scale"),
+        ("float32", "bfloat16", "scale"),
+    ],
+)
+def test_half_precision_does_not_shrink_a_wide_layer(kernels, updates, method):
+    init = nnx.initializers.he_normal()
+    args = {"kernel_init": init, "param_dtype": kernels, "rngs": nnx.Rngs(0)}
+    layer = nnx.Conv(32, 32, (3, 3), padding="CIRCULAR", use_bias=False, **args)
+    found = cj.layers(layer, np.zeros((1, 4, 4, 32), "float32"))
+    params = nnx.state(layer, nnx.Param)
+    bound = cj.spectral_clip(found, 1.0, 1, method=method)
+    zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, updates), params)
+    change, _ = jax.jit(bound.update)(zeros, bound.init(params), params)
+    assert change.kernel[...].dtype == updates
+    after = optax.apply_updates(params, change)
+    was, now = (np.asarray(p.kernel[...], float).T for p in (params, after))
+    norm = float(cs.operator_norm(now, found[0].geometry, 1e-7).upper)
+    assert 1 - 2 * float(jnp.finfo(kernels).eps) - 1e-3 < norm <= 1
+    want = (
+        cs.project(was, found[0].geometry, 1.0).weight if method == "project" else was
+    )
+    assert np.vdot(now, want) > 0.99 * np.linalg.norm(now) * np.linalg.norm(want)
+
+
 def test_trees_are_bounded_and_penalized(net):
     params, found = net.params, net.layers
 

@@ -7,15 +7,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from .._arrays.array import spacing
-from .._arrays.sharding import replicated
+from .._arrays.array import check_weight
+from .._arrays.sharding import replicated, split_like
 from .._base import size
-from .._bound.enforce import METHODS, norm_lipschitz
+from .._bound.enforce import METHODS
 from .._training import Bounds
 from ._layers import Layers
-from ._modules import to_layer
+from ._modules import from_layer, to_layer
 from ._paths import leaves_by_path, map_at
 from ._trees import Target, enforced, targets_of
+from ._updates import certified_update
 
 
 class SpectralClipState(NamedTuple):
@@ -61,6 +62,12 @@ def spectral_clip(
     -------
     optax.GradientTransformationExtraArgs
         Its state is a `SpectralClipState`.
+
+    Notes
+    -----
+    An update of half precision changes an entry by steps of 1/256 of it (bfloat16), so
+    that of a kernel a hundred times above its bound little but rounding is left. Bring
+    it there by `project_tree` first.
     """
     every = size("every", every, least=1)
     if method not in METHODS:
@@ -103,27 +110,31 @@ def _bounded(
     target: Target, method: str, kernel: jax.Array, update: jax.Array
 ) -> jax.Array:
     """The update after which a kernel satisfies its bound."""
-    proposed = (kernel + update).astype(kernel.dtype)  # as optax adds them
-    inside = enforced(target, method, proposed, in_training=True)
-    changed = jnp.any(inside != proposed)
     if method != "clip":
-        inside = _with_margin(target, kernel, update, inside)
+        return _certified(target, method, kernel, update)
+    proposed = (kernel + update).astype(kernel.dtype)  # as optax adds them
+    inside = enforced(target, method, proposed)
+    changed = jnp.any(inside != proposed)
     return jnp.where(changed, (inside - kernel).astype(update.dtype), update)
 
 
-def _with_margin(
-    target: Target, kernel: jax.Array, update: jax.Array, inside: jax.Array
+def _certified(
+    target: Target, method: str, kernel: jax.Array, update: jax.Array
 ) -> jax.Array:
-    """A kernel scaled down so that rounding does not take it out of its bound.
+    """The update after which the bound is certified, by a callback.
 
-    What is applied is kernel + (inside - kernel). The difference is rounded by at most
-    half a spacing times |kernel| + |inside|, the sum and the scaling by as much times
-    |inside| each; updates may be less precise than the kernel.
+    That takes the update itself, and not only the kernel: what is certified is what
+    `optax.apply_updates` makes of it, rounding included.
     """
-    weight, kernel = to_layer(target.role, inside), replicated(kernel)
-    lipschitz = max(norm_lipschitz(weight, g) for g in target.geometries)
-    whole = replicated(inside)
-    lengths = jnp.linalg.norm(kernel.ravel()) + 2 * jnp.linalg.norm(whole.ravel())
-    unit = max(spacing(inside), spacing(update))
-    margin = lipschitz * unit * lengths / target.max_norm
-    return (inside * (1 - margin)).astype(inside.dtype)
+    try:
+        check_weight(kernel)
+    except TypeError as error:
+        raise TypeError(f"Layer {target.name!r}: {error}") from None
+    whole, change = (to_layer(target.role, replicated(x)) for x in (kernel, update))
+    found = jax.pure_callback(
+        partial(certified_update, target, method),
+        jax.ShapeDtypeStruct(change.shape, change.dtype),
+        *(whole, change),
+        vmap_method="sequential",
+    )
+    return split_like(update, from_layer(target.role, found))

@@ -140,21 +140,16 @@ def enforce_tree(params: Any, targets: Sequence[Target], method: str) -> Any:
     return map_at(params, {t.path: partial(enforced, t, method) for t in targets})
 
 
-def enforced(
-    target: Target, method: str, kernel: jax.Array, *, in_training: bool = False
-) -> jax.Array:
+def enforced(target: Target, method: str, kernel: jax.Array) -> jax.Array:
     """A kernel in Flax's layout, brought to its bound."""
     weight = to_layer(target.role, kernel)
     try:
-        bounding = _bounding(target, method, in_training=in_training)
-        return from_layer(target.role, bounding(weight))
+        return from_layer(target.role, _bounding(target, method)(weight))
     except (ValueError, TypeError) as error:
         raise type(error)(f"Layer {target.name!r}: {error}") from None
 
 
-def _bounding(
-    target: Target, method: str, *, in_training: bool
-) -> Callable[[jax.Array], jax.Array]:
+def _bounding(target: Target, method: str) -> Callable[[jax.Array], jax.Array]:
     def on_device(weight: jax.Array) -> jax.Array:
         for geometry in target.geometries:
             weight = clip(weight, geometry, target.max_norm)
@@ -164,13 +159,7 @@ def _bounding(
         check_weight(weight)
         return call_on_host(
             lambda plain: (
-                enforce(
-                    plain,
-                    target.geometries,
-                    target.max_norm,
-                    method,
-                    in_training=in_training,
-                ).weight,
+                enforce(plain, target.geometries, target.max_norm, method).weight,
             ),
             weight,
             arrays=1,
