@@ -272,6 +272,17 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been():
     second.load_state_dict(weights)  # a checkpoint without vectors
 
 
+def test_a_checkpoint_of_another_input_size_is_loaded():
+    small, large = (
+        bounded(nn.Conv2d(2, 2, 3, padding=1), 0.3, grid=grid)
+        for grid in ((6, 6), (9, 9))
+    )
+    large.load_state_dict(small.state_dict())
+    weights = [m.parametrizations.weight.original for m in (small, large)]
+    assert torch.equal(*weights)
+    assert certified(large.eval(), 2, 9, 9) <= 0.3
+
+
 def test_an_exported_model_is_certified():
     module = bounded(nn.Conv2d(2, 2, 3, padding=1), 0.1, grid=(4, 4))
     x = torch.randn(1, 2, 4, 4)

@@ -109,8 +109,13 @@ class Scaling(nn.Module):
         return self.__dict__ | {"_known": None}
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """Checkpoints of weights alone are fine: the vector goes on from what it is."""
+        """Checkpoints of weights alone, or of other input sizes, are fine.
+
+        The vectors then go on from what they are.
+        """
         state, prefix = args[:2]
-        own = self.state_dict()
-        state.update({prefix + n: own[n] for n in own if prefix + n not in state})
+        for name, own in self.state_dict().items():
+            saved = state.get(prefix + name)
+            if saved is None or saved.shape != own.shape:
+                state[prefix + name] = own
         super()._load_from_state_dict(*args, **kwargs)
