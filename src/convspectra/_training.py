@@ -69,6 +69,10 @@ class Change:
     def after(self) -> float:
         return self._after() if callable(self._after) else self._after
 
+    def compute(self) -> None:
+        """Compute the norms now."""
+        self.before, self.after  # noqa: B018
+
     def __repr__(self) -> str:
         return f"Change({self.name!r}, {self.before}, {self.after}, {self.max_norm})"
 

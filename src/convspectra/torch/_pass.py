@@ -1,7 +1,7 @@
 """One pass over the kernels of a model that bounds the norm of each of them."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -65,21 +65,24 @@ def bound_all(
         if owners[number] == replicas.rank:
             own[number] = kernel
     done: dict[int, Enforced] = {}
-    errors: dict[int, str] = {}
+    changes: dict[int, Change] = {}
+    errors: dict[int, Exception] = {}
     advance = progress_of(len(own))
 
     def bound_one(number: int) -> None:
+        target, kernel = targets[number], own[number]
         try:
-            done[number] = _bound_one(own[number], targets[number], method, known)
-        except (ValueError, TypeError) as error:
-            errors[number] = f"Layer {targets[number].name!r}: {error}"
+            done[number] = _bound_one(kernel, target, method, known)
+            changes[number] = _change(target, kernel, method, done[number])
+            if replicas.size > 1:
+                changes[number].compute()
+        except Exception as error:
+            errors[number] = error
         if is_first:
             advance()
 
     _spread_kernels(bound_one, sorted(own, key=lambda i: -targets[i].cost), own)
-    if errors := replicas.gathered(errors):  # by all, so that none waits forever
-        raise ValueError("\n".join(errors.values()))
-    changes = {i: _change(targets[i], own[i], method, done[i]) for i in done}
+    _raise_together(errors, targets, replicas)
     if replicas.size > 1:
         before = replicas.gathered({i: c.before for i, c in changes.items()})
         after = replicas.gathered({i: c.after for i, c in changes.items()})
@@ -94,6 +97,23 @@ def bound_all(
     in_order = tuple(changes[number] for number in range(len(targets)))
     seconds = time.perf_counter() - start
     return Pass(in_order, all_targets.skipped, seconds)
+
+
+def _raise_together(
+    errors: dict[int, Exception], targets: Sequence[Target], replicas: Replicas
+) -> None:
+    """Raise what went wrong in any process, in all of them: so none waits forever.
+
+    A process that has run out of memory, or the like, raises just that.
+    """
+    texts = {i: f"Layer {targets[i].name!r}: {e}" for i, e in errors.items()}
+    texts = replicas.gathered(texts)
+    for number, error in errors.items():
+        if not isinstance(error, (ValueError, TypeError)):
+            error.add_note(f"In layer {targets[number].name!r}. No weight was changed.")
+            raise error
+    if texts:
+        raise ValueError("\n".join(texts.values()))
 
 
 def _bound_one(

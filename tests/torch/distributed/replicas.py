@@ -87,10 +87,33 @@ def errors():
         project_(model, 0.5)
 
 
+def memory():
+    """One process that runs out of memory ends the pass in all."""
+    model = DistributedDataParallel(small())
+
+    def fail(*_):
+        raise MemoryError("no more memory")
+
+    norm = enforce.certified_norm
+    is_failing = dist.get_rank() == 0
+    enforce.certified_norm = fail if is_failing else norm
+    kind = MemoryError if is_failing else ValueError
+    for method in (
+        "clip",
+        "scale",
+    ):  # a clip itself needs no norms, but its report does
+        bound = SpectralClip(model, 0.5, method=method, example=torch.zeros(EXAMPLE))
+        before = copy.deepcopy(model.state_dict())
+        with pytest.raises(kind, match="no more memory"):
+            bound.apply()
+        assert all(torch.equal(x, before[n]) for n, x in model.state_dict().items())
+    enforce.certified_norm = norm
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    for check in (replicas, group_given, shards, errors):
+    for check in (replicas, group_given, shards, errors, memory):
         check()
     gc.collect()  # else models in cycles keep gloo's threads, which may abort the exit
     dist.destroy_process_group()
