@@ -52,7 +52,8 @@ def bounded(
         When the bound is certified. "eval": in evaluation mode and when exported. In
         training mode the scale comes from an estimate of the norm, by one step of power
         iteration on the layer itself in every call. A number n: every n calls in
-        training mode, too. "always": in every call.
+        training mode, too, but not under `torch.compile`: a graph counts no calls.
+        "always": in every call.
 
     Returns
     -------
