@@ -500,6 +500,20 @@ def test_a_penalty_of_nothing_is_zero_and_knows_its_kinds():
         penalty(small(), kind="all")
 
 
+@pytest.mark.parametrize("kind", ["norm", "values"])
+def test_a_penalty_on_complex_weights(kind):
+    torch.manual_seed(0)
+    conv = nn.Conv1d(2, 2, 3, padding=1, padding_mode="circular", dtype=torch.complex64)
+    found = layers(conv, torch.zeros(1, 2, 5, dtype=torch.complex64))
+    (layer,) = found
+    values = torch.linalg.svdvals(
+        cs.dense_matrix(layer.weight.detach(), layer.geometry)
+    )
+    per, values = (1, values[:1]) if kind == "norm" else (5, values)
+    want = float(torch.relu(values - 0.3).square().sum()) / per
+    assert penalty(conv, 0.3, found, kind=kind).item() == pytest.approx(want, rel=1e-4)
+
+
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
 def test_a_penalty_on_a_weight_that_a_hook_sets_is_refused():
     model = nn.utils.weight_norm(nn.Conv1d(1, 1, 3))

@@ -16,7 +16,13 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.nn.modules import module as module_hooks  # noqa: E402
 
-from convspectra.torch import SpectralClip, bounded, layers, project_  # noqa: E402
+from convspectra.torch import (  # noqa: E402
+    SpectralClip,
+    bounded,
+    layers,
+    penalty,
+    project_,
+)
 
 
 def norm_at(module, *shape):
@@ -129,6 +135,10 @@ def test_quantization_aware_layers_are_named():
 
 def test_a_plain_parameter_is_found_where_it_is_used_and_bounded():
     model = nn.Sequential(Plain(), Blurred())
+    excess = norm_at(model[0], 2, 6, 6) - 0.01
+    assert penalty(model, 0.01, torch.zeros(1, 2, 6, 6)).item() == pytest.approx(
+        excess**2, rel=1e-3
+    )
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     bound = SpectralClip(model, 0.5, 1, method="project").attach(optimizer)
     model(torch.randn(1, 2, 6, 6)).sum().backward()
@@ -187,6 +197,54 @@ def test_a_call_that_fails_disturbs_no_later_one():
     assert not torch.overrides._get_current_function_mode_stack()
     model(torch.zeros(EXAMPLE))
     assert len(bound.apply().changes) == 4
+
+
+class Interrupted(nn.Module):
+    """Ctrl-C in the first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 1:
+            raise KeyboardInterrupt
+        return x
+
+
+class Recursive(nn.Conv1d):
+    """Calls itself before it convolves."""
+
+    def forward(self, x):
+        coarse = self(x[..., ::2]).mean() if x.shape[-1] > 6 else 0
+        return super().forward(x) + coarse
+
+
+def test_an_interrupted_call_is_forgotten():
+    modes = torch.overrides._get_current_function_mode_stack
+    for again in (False, True):
+        model = nn.Sequential(nn.Conv2d(2, 2, 3), Interrupted())
+        bound = SpectralClip(model, 0.5, method="scale")
+        with pytest.raises(KeyboardInterrupt):
+            model(torch.zeros(1, 2, 8, 8))
+        if again:
+            model(torch.zeros(1, 2, 8, 8))
+            assert not modes()
+            assert len(bound.apply().changes) == 1
+        with torch.device("cpu"):
+            bound.detach()
+            assert len(modes()) == 1
+        assert not modes()
+
+
+def test_a_module_that_calls_itself_is_seen_at_all_sizes():
+    model = Recursive(1, 1, 3, padding=1)
+    bound = SpectralClip(model, 0.5, method="scale")
+    model(torch.zeros(1, 1, 12))
+    bound.apply()
+    assert {use.geometry.grid for use in bound._watch.uses.found} == {(6,), (12,)}
+    bound.detach()
 
 
 def test_a_batch_norm_is_part_of_the_bound_if_asked_for():

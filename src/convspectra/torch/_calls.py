@@ -1,10 +1,13 @@
 """Which convolutions does PyTorch compute, on what, and with which weights?"""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
@@ -60,6 +63,25 @@ class Calls(TorchFunctionMode):
                 )
             )
         return output
+
+    def leave(self) -> None:
+        """Be active no more in this thread, if it was."""
+        if self not in torch.overrides._get_current_function_mode_stack():
+            return
+        above = []  # modes that were entered later, which stay
+        while (mode := torch.overrides._pop_mode()) is not self:
+            above.append(mode)
+        for mode in reversed(above):
+            torch.overrides._push_mode(mode)
+
+
+def modules_in_call() -> Iterator[nn.Module]:
+    """The modules that this thread is calling, from the innermost."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code is nn.Module._wrapped_call_impl.__code__:
+            yield frame.f_locals["self"]
+        frame = frame.f_back
 
 
 def _geometry(

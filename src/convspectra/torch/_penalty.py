@@ -64,8 +64,8 @@ def penalty(
     total = torch.zeros(())
     uses = uses_in(model, example)
     for use, bound in bound_of_each(uses, max_norm, linear=linear):
-        plain = use.module._parameters.get("weight") is not None
-        if not plain and not is_parametrized(use.module, "weight"):
+        plain = use.module._parameters.get(use.attribute) is not None
+        if not plain and not is_parametrized(use.module, use.attribute):
             raise ValueError(
                 f"The weight of layer {use.name!r} must be a parameter or made by a "
                 "parametrization, but it is set by a hook. Use the functions of "
@@ -95,7 +95,8 @@ def _norm(weight: torch.Tensor, use: Use, example: Any) -> torch.Tensor:
 def _of_values(weight: torch.Tensor, geometry: Geometry, bound: float) -> torch.Tensor:
     """The sum of squares by which singular values exceed the bound, per site."""
     torus = _torus(weight, geometry)
-    values = singular_values(weight.to(_wide(weight)), torus)
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    values = singular_values(weight.to(wide), torus)
     sites = math.prod(values.shape[:-2])
     return torch.sum(torch.relu(values - bound) ** 2) / sites
 
@@ -113,5 +114,5 @@ def _torus(weight: torch.Tensor, geometry: Geometry) -> Geometry:
 
 
 def _wide(weight: torch.Tensor) -> torch.dtype:
-    """The precision of a weight, but at least single."""
+    """The real numbers of a weight's precision, which is at least single."""
     return torch.promote_types(weight.real.dtype, torch.float32)

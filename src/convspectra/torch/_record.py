@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from .._layer.geometry import Geometry
-from ._calls import Call, Calls
+from ._calls import Call, Calls, modules_in_call
 from ._modules import (
     KNOWN,
     as_kernel,
@@ -138,12 +138,19 @@ class Recorder:
         weakref.finalize(self, _remove, self._handles)
 
     def close(self) -> None:
+        self._running.clear()
+        self._mode.leave()
         _remove(self._handles)
 
     def _enter(self, module: nn.Module, args: Any) -> None:
         if module not in self.names:  # also copies, as DataParallel makes them
             return
         key = (module, *(x.shape for x in args if isinstance(x, torch.Tensor)))
+        if self._running and self._thread == threading.get_ident():
+            _, *around = modules_in_call()
+            if self._running[0].module not in around:
+                self._running.clear()  # Ctrl-C has ended that call, without a hook
+                self._mode.leave()
         if not self._running:
             if key in self._calls_seen:
                 return
@@ -160,7 +167,7 @@ class Recorder:
         while (running := self._running.pop()).module is not module:
             pass  # its call has failed
         if not self._running:
-            self._mode.__exit__(None, None, None)
+            self._mode.leave()
         if isinstance(module, KNOWN) and output is not None:  # None: it has failed
             self._note_module(running, args, kwargs, output)
         elif self.batch_norms and isinstance(module, _BatchNorm):
