@@ -71,7 +71,7 @@ class Change:
 
     def compute(self) -> None:
         """Compute the norms now."""
-        self.before, self.after  # noqa: B018
+        _ = self.before, self.after
 
     def __repr__(self) -> str:
         return f"Change({self.name!r}, {self.before}, {self.after}, {self.max_norm})"

@@ -47,10 +47,12 @@ def test_the_module_itself_stretches_no_more(name, with_grid, certify):
             assert norm > (0.49 if estimated else 0.4999)
 
 
-def test_a_weight_that_is_inside_stays_as_it_is():
-    module = nn.Conv2d(2, 2, 3)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_weight_that_is_inside_stays_as_it_is(dtype):
+    module = nn.Conv2d(16, 16, 3).to(dtype)
     plain = module.weight.detach().clone()
-    assert torch.equal(bounded(module, 100.0).weight, plain)
+    norm = float(cs.operator_norm(plain, cs.Geometry(None)).upper)
+    assert torch.equal(bounded(module, norm * 1.01).eval().weight, plain)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -59,6 +61,39 @@ def test_in_low_precision_too(dtype):
     assert module.weight.dtype == dtype
     end = cs.operator_norm(module.weight.detach().double(), cs.Geometry(None)).lower
     assert end <= 0.25
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_scaled_down_by_little_more_than_asked_for(dtype):
+    torch.manual_seed(0)
+    module = nn.Conv2d(64, 64, 3, padding=1, padding_mode="circular", bias=False)
+    module = bounded(module.to(dtype), 0.5, grid=(4, 4)).eval()
+    geometry = cs.Geometry((4, 4), padding=1)
+    end = cs.operator_norm(module.weight.detach().double(), geometry, 1e-6)
+    assert 0.5 * (1 - 1.5 * torch.finfo(dtype).eps) <= end.lower <= end.upper <= 0.5
+
+
+@pytest.mark.parametrize(("margin", "power"), [(1 / 128, 4), (8 / 120, 5)])
+def test_the_bound_holds_where_all_rounding_adds_up(margin, power):
+    """Positive numbers are rounded up by this scale, and negative ones, too.
+
+    The rows of signs add up to the root of their number. So the constant vector is a
+    top one, as for what rounding adds: up to 8 % of the norm.
+    """
+    torch.manual_seed(0)
+    signs, scale = torch.ones(1, 1), 0.5403
+    for _ in range(power):
+        signs = torch.kron(signs, 1 - 2 * torch.eye(4))
+    values = torch.arange(1.75, 2, 1 / 128)
+    off = (values * scale).bfloat16() - values * scale
+    up, down = values[off > 0.35 / 128], values[off < -0.35 / 128]
+    drawn = [x[torch.randint(len(x), signs.shape)] for x in (up, down)]
+    weight = torch.where(signs > 0, drawn[0], -drawn[1])
+    bound = scale * float(torch.linalg.matrix_norm(weight, 2)) * (1 + margin)
+    module = nn.Linear(*weight.shape, bias=False, dtype=torch.bfloat16)
+    module.weight.data = weight.bfloat16()
+    found = bounded(module, bound).eval().weight.detach().float()
+    assert 0.9 * bound < torch.linalg.matrix_norm(found, 2) <= bound
 
 
 @pytest.mark.parametrize("certify", ["eval", "always"])
