@@ -129,6 +129,24 @@ def is_host(x: Array) -> bool:
     return type(x) is np.ndarray or array_api_compat.is_numpy_array(x)
 
 
+def has_double(x: Array) -> bool:
+    """Whether the device of `x` has double precision; a GPU of Apple's has not."""
+    if is_host(x) or not array_api_compat.is_torch_array(x):
+        return True
+    return x.device.type == "cpu" or _torch_has_double(x.device)
+
+
+@cached(maxsize=None)
+def _torch_has_double(device: Any) -> bool:
+    import torch
+
+    try:
+        torch.zeros((), dtype=torch.float64, device=device)
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
 def is_traced(x: Array) -> bool:
     """Whether nobody can look at the numbers of `x`, in JAX or TensorFlow."""
     if is_tensorflow_array(x):

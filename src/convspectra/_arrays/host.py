@@ -16,6 +16,7 @@ from .array import (
     conj,
     device_of,
     dtype_name,
+    has_double,
     is_complex,
     is_host,
     is_tensorflow_array,
@@ -34,18 +35,27 @@ T = TypeVar("T")
 def detach_to_numpy(weight: Array) -> Array:
     """`weight` cut off from automatic differentiation, as NumPy's if on the CPU.
 
-    What follows decides by values, and JAX would compile each of its new shapes.
+    What follows decides by values, and JAX would compile each of its new shapes. It
+    computes in double precision: what is on a device without it comes to the CPU.
     """
     if array_api_compat.is_jax_array(weight) or is_tensorflow_array(weight):
         return to_numpy(weight)
-    weight = stop_gradient(weight)
+    weight = to_double_device(stop_gradient(weight))
     if _is_torch_on_cpu(weight) and dtype_name(weight) not in HALF:
         return weight.resolve_conj().resolve_neg().numpy()
     return weight
 
 
+def to_double_device(x: Array) -> Array:
+    """`x` where there is double precision: on its own device, or else on the CPU."""
+    return x if has_double(x) else x.cpu()
+
+
 def numpy_or_none(weight: Array) -> np.ndarray | None:
-    """`weight` as NumPy's, if it is on the CPU and nobody asks for derivatives."""
+    """`weight` as NumPy's, if it is on the CPU and nobody asks for derivatives.
+
+    Or if it had to come there: see `detach_to_numpy`.
+    """
     if is_differentiated(weight):
         return None
     if array_api_compat.is_jax_array(weight):
@@ -113,8 +123,8 @@ def call_on_host(
         From an array of numbers to a tuple: `arrays` arrays shaped and typed like it,
         and then real numbers.
     scalars : tuple of {-1, 0, 1}
-        Where JAX has no double precision, each of these numbers is rounded down, to
-        the nearest, or up.
+        Where there is no double precision, in JAX or on the device, each of these
+        numbers is rounded down, to the nearest, or up.
     has_gradient : bool
         Whether the first array is the gradient of the last number, which then has this
         derivative. All else is a constant to automatic differentiation.
@@ -146,7 +156,8 @@ def _call_on_host(
     if not (array_api_compat.is_jax_array(weight) or is_traced(weight)):
         found = with_one_thread(f, detach_to_numpy(weight))
         back = [asarray_like(weight, x) for x in found[:arrays]]
-        return *back, *(scalar_like(weight, x) for x in found[arrays:])
+        numbers = zip(found[arrays:], scalars, strict=True)
+        return *back, *(scalar_like(weight, x, way) for x, way in numbers)
     real = np.dtype(np.float64)
     if array_api_compat.is_jax_array(weight):
         real = sys.modules["jax"].dtypes.canonicalize_dtype(real)
@@ -183,12 +194,18 @@ def _rounded(value: float, dtype: np.dtype, way: int) -> np.ndarray:
     return near
 
 
-def scalar_like(weight: Array, value: float) -> Any:
-    """A real number in double precision, in the library and device of `weight`."""
+def scalar_like(weight: Array, value: float, way: int = 0) -> Any:
+    """A real number in double precision, in the library and device of `weight`.
+
+    Rounded as by `_rounded` where the device has single precision only.
+    """
     if array_api_compat.is_numpy_array(weight):
         return np.float64(value)
-    xp = namespace(weight)
-    return xp.asarray(value, dtype=xp.float64, device=device_of(weight))
+    xp, dtype = namespace(weight), "float64"
+    if not has_double(weight):
+        dtype = "float32"
+        value = float(_rounded(value, np.dtype(dtype), way))
+    return xp.asarray(value, dtype=getattr(xp, dtype), device=device_of(weight))
 
 
 def scalars_like(weight: Array, *values: float) -> list[Any]:

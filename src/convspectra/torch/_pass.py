@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._arrays.host import one_thread
+from .._arrays.host import one_thread, to_double_device
 from .._arrays.threads import spread
 from .._bound.enforce import Enforced, enforce, norm_lipschitz
 from .._bound.folded import enforce_folded, folded_norm
@@ -63,7 +63,7 @@ def bound_all(
     for number, target in enumerate(targets):
         kernel = target.kernel()  # in all processes, in the same order
         if owners[number] == replicas.rank:
-            own[number] = kernel
+            own[number] = to_double_device(kernel)
     done: dict[int, Enforced] = {}
     changes: dict[int, Change] = {}
     errors: dict[int, Exception] = {}
@@ -214,5 +214,5 @@ def _exchange(
         weight = torch.empty(
             parameter.shape, dtype=parameter.dtype, device=parameter.device
         )
-    values = weight.reshape(parameter.shape).contiguous()
+    values = weight.reshape(parameter.shape).to(parameter.device).contiguous()
     write(parameter, replicas.shared(values, owner))

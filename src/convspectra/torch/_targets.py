@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from .._arrays.host import to_double_device
 from .._bound.folded import Folding
 from .._layer.geometry import Geometry, per_axis
 from .._training import Bounds, bounds_of
@@ -73,7 +74,7 @@ class Target:
         for view in self.views:
             by_norm.setdefault(view.batch_norm, []).append(view.geometry)
         return [
-            Folding(None if norm is None else gain_of(norm).detach().double(), seen)
+            Folding(None if norm is None else _double(gain_of(norm)), seen)
             for norm, seen in by_norm.items()
         ]
 
@@ -153,6 +154,10 @@ def arguments(example: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     if isinstance(example, Mapping):
         return (), example
     return tuple(example) if isinstance(example, (tuple, list)) else (example,), {}
+
+
+def _double(gain: torch.Tensor) -> torch.Tensor:
+    return to_double_device(gain.detach()).double()
 
 
 def _sites(geometry: Geometry) -> int:
