@@ -66,10 +66,12 @@ class Extent:
 def extent_of(stencil: Stencil, taps: Taps) -> Extent | None:
     """Of a layer that reads zeros outside of its input; None if no row reads a column.
 
-    Row r reads the columns from stride * r - before on, `reach` of them.
+    Row r reads the columns from stride * r - before on, `reach` of them. If it reads
+    one that counts, all of them are less than `reach` columns away from that: with
+    reach - 1 columns more than count, no row reads one the wrong way round.
     """
     steps = common_steps(taps.shifts)
-    inputs, outputs = [], []
+    inputs, outputs, points = [], [], []
     for (n, rows, before), s, reach, step in zip(
         stencil.known_axes, stencil.stride, stencil.reach, steps
     ):
@@ -79,14 +81,15 @@ def extent_of(stencil: Stencil, taps: Taps) -> Extent | None:
         last = min(n - 1, s * last_row - before + reach - 1)
         if last < first:
             return None
-        inputs.append(-(-(last - first + 1) // (s * int(step))))
+        columns, cell = last - first + 1, s * int(step)
+        inputs.append(-(-columns // cell))
         outputs.append(-(-(last_row - first_row + 1) // int(step)))
-    degree = taps.degree // steps
-    same = degree == 0  # there all frequencies have the same matrix, and sites do too
+        points.append(-(-(columns + reach - 1) // cell))
+    same = taps.degree == 0  # all frequencies have the same matrix, and sites do too
     return Extent(
         inputs=tuple(np.where(same, 1, inputs).tolist()),
         outputs=tuple(np.where(same, 1, outputs).tolist()),
-        points=tuple(np.where(same, 1, inputs + degree).tolist()),
+        points=tuple(np.where(same, 1, points).tolist()),
     )
 
 

@@ -18,6 +18,7 @@ from .bounds import Bounds
 from .groups import by_groups, distinct_groups, groups_that_count
 from .matrix_norm import by_matrix
 from .part import part_inside
+from .peak import NO_ROOM
 from .reshaped import by_reshaping
 from .rounding import UP
 from .search import norm_on_torus
@@ -75,6 +76,8 @@ def norm_bounds(
         bounds = by_groups(bound, double, stencil, chosen)
     else:
         bounds = bound(double, stencil)
+    if bounds.lower > bounds.upper:
+        raise ArithmeticError(NO_ROOM.format(lower=bounds.lower, upper=bounds.upper))
     lower, upper = _scaled(bounds.lower, bounds.upper, scale)
     xp = namespace(weight)
     return Bounds(
