@@ -100,6 +100,31 @@ def test_groups_alone_unknown_on_a_stated_grid(rng):
     assert max(everything) <= norm.upper * (1 + SLACK)
 
 
+@pytest.mark.parametrize("padding", ["same", 1, 4])
+@pytest.mark.parametrize("boundary", ["circular", "zeros"])
+@pytest.mark.parametrize("grid", [None, 4])
+def test_a_layer_that_may_be_transposed(rng, grid, boundary, padding):
+    if boundary == "circular" and padding == 4:
+        pytest.skip("no bound holds for every grid")
+    unknown = ("groups", "transposed") + (() if grid else ("grid",))
+    geometry = Geometry(grid, stride=2, padding=padding, boundary=boundary)
+    # What the ends of the first kernel do cancels on a circle of 4 sites, not of 8.
+    for weight in (np.array([[[1.0, 0, 0, 0, -1]]]), rng.standard_normal((4, 2, 3))):
+        everything = norms(
+            weight,
+            grid=[grid] if grid else range(1, 9),
+            stride=[2],
+            padding=[padding],
+            boundary=[boundary],
+            groups=[1, len(weight)],
+            transposed=[False, True],
+            output_padding=[0, 1],
+        )
+        norm = norm_of(Layer("k", weight, geometry), unknown, 1e-4)
+        assert norm.lower <= min(everything) * (1 + SLACK)
+        assert max(everything) <= norm.upper * (1 + SLACK)
+
+
 def test_a_boundary_that_wraps_can_have_no_lower_bound():
     layer = Layer("difference", np.array([[[1.0, -1.0]]]), Geometry(None))
     assert norm_by_matrix(layer.weight, Geometry(1)) == 0

@@ -61,6 +61,8 @@ def _covering(layer: Layer, unknown: Collection[str]) -> Geometry:
     a dilation has the same symbol at other frequencies: none exceeds the supremum.
     """
     geometry = layer.geometry
+    if "transposed" in unknown:  # on a grid of its own size, and with output padding
+        unknown = (*unknown, "grid")
     if "grid" in unknown and geometry.boundary == "circular":
         unknown = (*unknown, "stride")  # which need not divide the grid
     widest = max(per_axis(geometry.dilation, 1))
@@ -89,7 +91,7 @@ def _lower(
         # Whichever site is read, it is multiplied by the one matrix.
         grid = (1,) * len(kernel)
         geometry = Geometry(grid, groups=geometry.groups, padding="valid")
-    elif not set(unknown) <= {"grid", "groups", "transposed"}:
+    elif not set(unknown) <= {"grid", "groups"}:
         return NO_LOWER
     elif "grid" in unknown:
         grid = _smallest_grid(geometry, kernel)
