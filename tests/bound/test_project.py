@@ -19,8 +19,8 @@ from convspectra import (
 from convspectra._bound.enforce import enforce
 from convspectra._bound.project import nearest_kernel
 from convspectra._layer.boundary import BOUNDARIES
-from convspectra._layer.stencil import stencil_of
-from convspectra._route import projects_by_matrix
+from convspectra._layer.stencil import embedding, stencil_of
+from convspectra._route import NormRoute, projects_by_matrix, torus_route
 
 
 def distance(a, b):
@@ -300,6 +300,26 @@ def test_projecting_twice_is_projecting_once(shape, grid, part, seed):
     np.testing.assert_array_equal(
         project(once.weight, geometry, bound).weight, once.weight
     )
+
+
+def test_a_projection_names_what_has_certified_its_bounds(monkeypatch, rng):
+    """Where the quick way certifies less than the other one, it has the say."""
+    weight, geometry = rng.standard_normal((3, 3, 3)), Geometry(9, boundary="zeros")
+    quick = torus_route(
+        "embedding",
+        embedding(stencil_of(weight, geometry))[0],
+        real=True,
+        on_host=True,
+    )
+
+    def route(*_, is_quick, **__):
+        return quick if is_quick else NormRoute("reshaped", "one matrix")
+
+    monkeypatch.setattr("convspectra._norm.norm_bounds.norm_route", route)
+    norm = norm_by_matrix(weight, geometry)
+    found = project(weight, geometry, 0.8 * norm)
+    assert (found.before.method, found.after.method) == ("reshaped", "embedding")
+    assert norm_by_matrix(found.weight, geometry) <= found.after.upper <= 0.8 * norm
 
 
 @pytest.mark.parametrize("method", ["project", "scale"])

@@ -6,7 +6,7 @@ from oracles import norm_by_matrix
 
 from convspectra import Geometry, scale_to
 from convspectra._bound import scale
-from convspectra._bound.scale import scale_down
+from convspectra._bound.scale import Certified, scale_down
 from convspectra._layer.stencil import stencil_of
 
 GEOMETRY = Geometry(6)
@@ -34,8 +34,9 @@ def test_one_norm_is_enough(dtype, exponent, rng, monkeypatch):
     found = scale_down(weight, [stencil_of(weight, GEOMETRY)], bound)
     assert len(calls) == 1
     scaled = found.weight.astype("float64") / 10.0**exponent
-    assert norm_by_matrix(scaled, GEOMETRY) * 10.0**exponent <= found.upper <= bound
-    assert found.upper >= bound * (1 - 2e-5)
+    upper = found.norm.upper
+    assert norm_by_matrix(scaled, GEOMETRY) * 10.0**exponent <= upper <= bound
+    assert upper >= bound * (1 - 2e-5)
     np.testing.assert_allclose(scaled, 0.7 * weight / 10.0**exponent, rtol=2e-5)
 
 
@@ -45,9 +46,10 @@ def test_rounding_that_matters_is_part_of_the_bound():
     weight = np.full((8, 8, 3, 3), 1 + step, dtype=np.float32)
     upper = 8 * 9 * (1 + step)
     bound = upper * (1 - 2.0**-25)  # a product that is rounded back to the weight
-    found = scale_down(weight, [stencil_of(weight, GEOMETRY)], bound, upper)
-    assert norm_by_matrix(found.weight.astype("float64"), GEOMETRY) <= found.upper
-    assert found.upper <= bound
+    norm = Certified(upper, "frequencies")
+    found = scale_down(weight, [stencil_of(weight, GEOMETRY)], bound, norm)
+    assert norm_by_matrix(found.weight.astype("float64"), GEOMETRY) <= found.norm.upper
+    assert found.norm.upper <= bound
 
 
 def test_half_precision_has_its_norm_certified_again(torch, monkeypatch):

@@ -70,13 +70,13 @@ def enforce(
         if cuts and all(_is_cut(plain, stencil) for stencil in stencils):
             return _projected_by_cuts(plain, stencils, max_norm)
         before = after = certified_norm(plain, stencils)
-        if before > max_norm and method == "scale":
+        if before.upper > max_norm and method == "scale":
             scaled = scale_down(plain, stencils, max_norm, before)
-            plain, after = scaled.weight, scaled.upper
-        elif before > max_norm:
+            plain, after = scaled.weight, scaled.norm
+        elif before.upper > max_norm:
             plain = _projected(plain, stencils, max_norm)
             after = certified_norm(plain, stencils)
-        return plain, before, after
+        return plain, before.upper, after.upper
 
     found: tuple[Any, ...] = call_on_host(bounded, weight, arrays=1, scalars=(1, 1))
     before, after = float(found[1]), float(found[2])
@@ -97,7 +97,7 @@ def largest_norm(weight: Array, geometries: Sequence[Geometry], method: str) -> 
         stencils = [circular_surrogate(s, g) for s, g in zip(stencils, geometries)]
         rtol = REPORT_RTOL
     found = call_on_host(
-        lambda plain: (certified_norm(plain, stencils, rtol),),
+        lambda plain: (certified_norm(plain, stencils, rtol).upper,),
         weight,
         arrays=0,
         scalars=(1,),
@@ -113,7 +113,7 @@ def norm_lipschitz(weight: Array, geometry: Geometry) -> float:
 def _projected(weight: Array, stencils: Sequence[Stencil], max_norm: float) -> Array:
     """A kernel that satisfies the bound with all stencils, for one that does not."""
     for stencil in stencils:
-        if len(stencils) == 1 or certified_norm(weight, [stencil]) > max_norm:
+        if len(stencils) == 1 or certified_norm(weight, [stencil]).upper > max_norm:
             weight = nearest_kernel(weight, stencil, max_norm, PROJECT_RTOL).weight
     # The nearest kernel for one stencil may have a larger norm with another.
     return scale_down(weight, stencils, max_norm).weight
@@ -138,7 +138,7 @@ def _projected_by_cuts(
         found = nearly_nearest(double, with_rows(torus), max_norm / factor / scale)
         if found is not double:
             moved = (found * scale).astype(weight.dtype)
-    upper = certified_norm(moved, stencils)
-    scaled = scale_down(moved, stencils, max_norm, upper)
-    before = upper if moved is weight else math.nan
-    return scaled.weight, before, scaled.upper
+    norm = certified_norm(moved, stencils)
+    scaled = scale_down(moved, stencils, max_norm, norm)
+    before = norm.upper if moved is weight else math.nan
+    return scaled.weight, before, scaled.norm.upper

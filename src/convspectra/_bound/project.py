@@ -1,6 +1,6 @@
 """The nearest kernel whose norm is certified to be within a bound."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from .._arrays.array import Array, is_traced, namespace, normalized, to_double
@@ -8,13 +8,14 @@ from .._arrays.host import call_on_host
 from .._base import fraction, positive
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
+from .._norm.bounds import Bounds
 from .._norm.norm_bounds import norm_bounds
 from .._norm.operator_norm import NormBounds
 from .._route import method_of, projects_by_matrix
 from .blocks import matrix_blocks, torus_blocks
 from .clip import with_rows
 from .nearest import nearest
-from .scale import norm_rtol, scale_down
+from .scale import Certified, Scaled, norm_rtol, scale_down
 
 ROUNDS = 100  # iterations of the solver at most; usual are 5 to 20
 # The part of a bound that a layer must have left for the torus around it to get it.
@@ -80,19 +81,28 @@ def project(
     stencil = stencil_of(weight, geometry)
     max_norm = positive("max_norm", max_norm)
     rtol = fraction("rtol", rtol)
-    found = _Projected(
-        *call_on_host(
-            lambda plain: _projected(plain, stencil, max_norm, rtol),
-            weight,
-            arrays=1,
-            scalars=(-1, 1, -1, 1, 0, 0, 0),
+    # Under `jit`, where the numbers are not known yet, the method is that of the route.
+    before = after = method_of(stencil)
+
+    def projected(plain: Array) -> _Projected:
+        nonlocal before, after
+        found = _projected(plain, stencil, max_norm, rtol)
+        before, after = found.before.method, found.after.method
+        return _Projected(
+            found.moved.weight,
+            *(found.before.lower, found.before.upper),
+            *(found.after.lower, found.after.upper),
+            *(found.moved.distance, found.moved.rounds, found.moved.gap),
         )
+
+    found = _Projected(
+        *call_on_host(projected, weight, arrays=1, scalars=(-1, 1, -1, 1, 0, 0, 0))
     )
-    method, grid = method_of(stencil), stencil.grid
+    grid = stencil.grid
     return Projection(
         weight=found.weight,
-        before=NormBounds(found.lower_before, found.upper_before, method, grid),
-        after=NormBounds(found.lower_after, found.upper_after, method, grid),
+        before=NormBounds(found.lower_before, found.upper_before, before, grid),
+        after=NormBounds(found.lower_after, found.upper_after, after, grid),
         distance=found.distance,
         rounds=found.rounds if is_traced(weight) else int(found.rounds),
         gap=found.gap,
@@ -112,30 +122,35 @@ class _Projected(NamedTuple):
     gap: Any
 
 
-def _projected(
-    weight: Array, stencil: Stencil, max_norm: float, rtol: float
-) -> _Projected:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moved:
+    """A kernel and the bounds of its norm, before and after it was moved."""
+
+    moved: "NearestKernel"
+    before: Bounds
+    after: Bounds
+
+
+def _projected(weight: Array, stencil: Stencil, max_norm: float, rtol: float) -> _Moved:
     before = after = norm_bounds(weight, stencil, norm_rtol(stencil))
-    moved = NearestKernel(weight, 0.0, 0, 0.0)
-    if before.upper > max_norm:
-        moved = nearest_kernel(weight, stencil, max_norm, rtol)
-        after = norm_bounds(moved.weight, stencil, norm_rtol(stencil))
-        if after.upper < max_norm * (1 - WORTHWHILE) and _has_torus_around(stencil):
-            solved = _solve(weight, stencil, max_norm * max_norm / after.upper, rtol)
-            bounds = norm_bounds(solved.weight, stencil, norm_rtol(stencil))
-            scaled = scale_down(solved.weight, [stencil], max_norm, bounds.upper)
-            wider = solved.moved_to(scaled.weight)
-            if wider.distance < moved.distance:
-                moved, after = wider, bounds
-                if scaled.weight is not solved.weight:
-                    after = norm_bounds(moved.weight, stencil, norm_rtol(stencil))
-    # `scale_down` has certified a kernel that was moved, maybe by another way.
-    upper_after = min(after.upper, max_norm)
-    return _Projected(
-        moved.weight,
-        *(before.lower, before.upper, after.lower, upper_after),
-        *(moved.distance, moved.rounds, moved.gap),
-    )
+    norm = Certified(before.upper, before.method)
+    if before.upper <= max_norm:
+        return _Moved(NearestKernel(weight, norm, 0.0, 0, 0.0), before, after)
+    moved = nearest_kernel(weight, stencil, max_norm, rtol)
+    after = norm_bounds(moved.weight, stencil, norm_rtol(stencil))
+    if after.upper < max_norm * (1 - WORTHWHILE) and _has_torus_around(stencil):
+        solved = _solve(weight, stencil, max_norm * max_norm / after.upper, rtol)
+        bounds = norm_bounds(solved.weight, stencil, norm_rtol(stencil))
+        norm = Certified(bounds.upper, bounds.method)
+        scaled = scale_down(solved.weight, [stencil], max_norm, norm)
+        wider = solved.moved_to(scaled)
+        if wider.distance < moved.distance:
+            moved, after = wider, bounds
+            if scaled.weight is not solved.weight:
+                after = norm_bounds(moved.weight, stencil, norm_rtol(stencil))
+    if moved.norm.upper < after.upper:  # certified by another way
+        after = replace(after, upper=moved.norm.upper, method=moved.norm.method)
+    return _Moved(moved, before, after)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,6 +158,7 @@ class NearestKernel:
     """The nearest kernel that satisfies a bound; see `Projection` for the fields."""
 
     weight: Array
+    norm: Certified
     distance: float
     rounds: int
     gap: float
@@ -153,7 +169,7 @@ def nearest_kernel(
 ) -> NearestKernel:
     """The nearest kernel that satisfies the bound, for one that does not."""
     solved = _solve(weight, stencil, max_norm, rtol)
-    return solved.moved_to(scale_down(solved.weight, [stencil], max_norm).weight)
+    return solved.moved_to(scale_down(solved.weight, [stencil], max_norm))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,13 +182,14 @@ class _Solved:
     rounds: int
     dual: float
 
-    def moved_to(self, kernel: Array) -> NearestKernel:
+    def moved_to(self, scaled: Scaled) -> NearestKernel:
         """Another kernel in its place, which satisfies the bound."""
-        xp = namespace(kernel)
+        xp, kernel = namespace(scaled.weight), scaled.weight
         change = to_double(kernel) * (1 / self.scale) - self.start
         distance = float(xp.linalg.vector_norm(change))
         gap = max(1 - 2 * self.dual / distance**2, 0.0)
-        return NearestKernel(kernel, distance * self.scale, self.rounds, gap)
+        distance *= self.scale
+        return NearestKernel(kernel, scaled.norm, distance, self.rounds, gap)
 
 
 def _solve(weight: Array, stencil: Stencil, max_norm: float, rtol: float) -> _Solved:

@@ -18,7 +18,7 @@ from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
 from .._norm.norm_bounds import upper_bound
 from .._norm.rounding import TIGHT, UNIT_DOUBLE, UP
-from .._route import method_of
+from .._route import Method, method_of
 
 # Relative gaps of norms that hold on every grid, and of those that a banded factor
 # certifies: see `norm_rtol`.
@@ -56,42 +56,50 @@ def scale_to(weight: Array, geometry: Geometry, max_norm: float) -> Array:
     )[0]
 
 
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A certified bound of a norm, and what has certified it."""
+
+    upper: float
+    method: Method
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaled:
-    """A kernel and a certified bound of its norm."""
+    """A kernel whose norm is certified."""
 
     weight: Array
-    upper: float
+    norm: Certified
 
 
 def scale_down(
     weight: Array,
     stencils: Sequence[Stencil],
     max_norm: float,
-    upper: float | None = None,
+    norm: Certified | None = None,
 ) -> Scaled:
     """Scale `weight` until its norm, rounded to its own precision, is certified.
 
-    `upper` is a certified bound of the norms with all stencils, if that is known.
+    `norm` is a bound of the norms with all stencils, if that is known.
     """
     xp = namespace(weight)
-    upper = certified_norm(weight, stencils) if upper is None else upper
-    if upper <= max_norm:
-        return Scaled(weight, upper)
-    scaled = _scale_by_rounding(weight, stencils, max_norm, upper)
+    norm = certified_norm(weight, stencils) if norm is None else norm
+    if norm.upper <= max_norm:
+        return Scaled(weight, norm)
+    scaled = _scale_by_rounding(weight, stencils, max_norm, norm)
     if scaled is not None:
         return scaled
     found, factor, margin = weight, 1.0, spacing(weight)
-    while upper > max_norm:
-        factor *= max_norm / upper * (1 - margin)
+    while norm.upper > max_norm:
+        factor *= max_norm / norm.upper * (1 - margin)
         margin = min(2 * margin, 0.5)
         found = xp.astype(to_double(weight) * factor, weight.dtype)
-        upper = certified_norm(found, stencils)
-    return Scaled(found, upper)
+        norm = certified_norm(found, stencils)
+    return Scaled(found, norm)
 
 
 def _scale_by_rounding(
-    weight: Array, stencils: Sequence[Stencil], max_norm: float, upper: float
+    weight: Array, stencils: Sequence[Stencil], max_norm: float, norm: Certified
 ) -> Scaled | None:
     """Scale once, by a little more than asked for; None if that is not enough.
 
@@ -106,7 +114,7 @@ def _scale_by_rounding(
     xp, (double, scale) = namespace(weight), normalized(weight)
     slope, size = max(map(lipschitz, stencils)), frobenius_norm(double)
     smallest = SMALLEST_NORMAL * math.sqrt(math.prod(weight.shape))
-    spared = 0.0
+    upper, spared = norm.upper, 0.0
     while spared <= MOST_SPARED:
         factor = max_norm / upper * (1 - spared)
         scaled = xp.astype(to_double(weight) * factor, weight.dtype)
@@ -115,7 +123,7 @@ def _scale_by_rounding(
         new = (factor * (upper / scale) + slope * error) * UP * scale
         new = math.nextafter(new, math.inf)
         if new <= max_norm:
-            return Scaled(scaled, new)
+            return Scaled(scaled, Certified(new, norm.method))
         spared += 2 * (new / max_norm - 1)
     return None
 
@@ -132,9 +140,11 @@ def lipschitz(stencil: Stencil) -> float:
 
 def certified_norm(
     weight: Array, stencils: Sequence[Stencil], rtol: float | None = None
-) -> float:
+) -> Certified:
     """The largest of the certified norms with these stencils."""
-    return max(upper_bound(weight, s, rtol or norm_rtol(s)) for s in stencils)
+    found = (upper_bound(weight, s, rtol or norm_rtol(s)) for s in stencils)
+    largest = max(found, key=lambda bounds: bounds.upper)
+    return Certified(largest.upper, largest.method)
 
 
 def norm_rtol(stencil: Stencil) -> float:

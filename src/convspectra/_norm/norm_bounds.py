@@ -47,9 +47,9 @@ def lower_bound(weight: np.ndarray, stencil: Stencil, rtol: float) -> float:
     return _scaled(lower, lower, scale)[0]
 
 
-def upper_bound(weight: Array, stencil: Stencil, rtol: float) -> float:
+def upper_bound(weight: Array, stencil: Stencil, rtol: float) -> Bounds:
     """The certified bound alone: for an embedding the lower one takes longer."""
-    return norm_bounds(weight, stencil, rtol, attain=False).upper
+    return norm_bounds(weight, stencil, rtol, attain=False)
 
 
 def norm_bounds(
