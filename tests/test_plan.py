@@ -1,11 +1,14 @@
 """What jobs will cost. How well that holds is measured by the benchmark, not here."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from routes import machine
 
 from convspectra import Geometry, _plan, _price, plan
 from convspectra._layer.stencil import stencil_of
+from convspectra._maps.symbol import count_frequencies, frequencies_of, pattern_of
 from convspectra._norm.boxes import CONTINUOUS, first_boxes
 from convspectra._route import norm_route
 
@@ -30,6 +33,34 @@ def test_half_of_the_frequencies_are_counted(rates):
     fixed, times = _price.VALUES_WORK
     work = 34 * (fixed + times * 16**3) / 1e9
     assert found.norm.seconds == pytest.approx(_price.START_SECONDS + work)
+
+
+def test_complex_kernels_have_all_frequencies(rates):
+    found = plan(weight(16, 16, 3, 3, dtype="complex64"), Geometry(grid=(8, 8)))
+    for cost in (found.values, found.clip):
+        assert cost.seconds == pytest.approx(1 + 64e-3)
+
+
+@pytest.mark.parametrize("real", [True, False])
+@pytest.mark.parametrize("dilation", [1, 2, 5])
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 1), (3, 3), (7, 2)])
+@pytest.mark.parametrize("rows", [(1, 1), (2, 5), (6, 4), (10, 10)])
+def test_frequencies_are_counted_as_they_are_listed(rows, kernel, dilation, real):
+    geometry = Geometry(rows, dilation=dilation)
+    pattern = pattern_of(stencil_of(weight(1, 1, *kernel), geometry))
+    listed = frequencies_of(pattern, rows, real=real)
+    assert count_frequencies(pattern, rows, real=real) == len(listed)
+
+
+def test_a_large_grid_is_planned_in_little_memory(rates):
+    tracemalloc.start()
+    try:
+        found = plan(weight(2, 2, 3, 3), Geometry(grid=(20000, 20000)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.values.seconds > 1e5  # 2e8 matrices
+    assert peak < 2**24
 
 
 def test_double_precision_and_groups_cost_more(rates):

@@ -12,10 +12,9 @@ from ._base import cached, positive
 from ._bound.clip import circular_surrogate, clip
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, stencil_of
-from ._maps.symbol import WORKING_SET, frequencies_of, pattern_of
+from ._maps.symbol import WORKING_SET, count_frequencies, pattern_of
 from ._price import (
     BASE_MEMORY,
-    BOX_FACTOR,
     TAPS,
     Cost,
     of_matrix,
@@ -90,22 +89,21 @@ def plan(weight: Array, geometry: Geometry, *, budget: float | None = None) -> P
     if route == "matrix":
         values = of_matrix(stencil, this_machine(), products=20)
     elif route in ("one matrix", "compiled"):
-        values = _on_torus("values", torus, double=double)
+        values = _on_torus("values", torus, real=real, double=double)
     return Plan(
         values=values,
         norm=route_cost(by, stencil, this_machine(), real=real),
-        clip=_on_torus("clip", torus, double=double),
+        clip=_on_torus("clip", torus, real=real, double=double),
     )
 
 
-def _on_torus(job: str, torus: Stencil, *, double: bool) -> Cost:
-    """Of all matrices of a torus."""
-    size = symbol_size(torus, real=True)
+def _on_torus(job: str, torus: Stencil, *, real: bool, double: bool) -> Cost:
+    """Of all matrices of a torus that has a grid."""
+    size = symbol_size(torus, real=real)
     side, other = size.side, size.longer_side
-    count = int(min(size.frequencies, BOX_FACTOR * size.boxes))
-    if torus.axes is not None:
-        count = len(frequencies_of(pattern_of(torus), torus.rows, real=True))
-    matrices = count * torus.groups
+    matrices = torus.groups * count_frequencies(
+        pattern_of(torus), torus.rows, real=real
+    )
     fixed, each = _measured_at(job, side)
     each *= other / side * (2 if double else 1)
     # Transforming more taps than the measured kernels have costs extra.
@@ -114,7 +112,7 @@ def _on_torus(job: str, torus: Stencil, *, double: bool) -> Cost:
     kernel = torus.groups * torus.out_channels * torus.in_channels * torus.taps
     memory = 10 * number * kernel + BASE_MEMORY
     memory += min(3 * matrices * side * other * 2 * number, WORKING_SET)
-    if job == "values" and torus.axes is not None:
+    if job == "values":
         memory += 2 * number * math.prod(torus.rows) * torus.groups * side
     return Cost(fixed + matrices * each, memory)
 

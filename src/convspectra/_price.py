@@ -15,7 +15,13 @@ from ._base import cached
 from ._layer.stencil import Stencil, embedding
 from ._maps.banded import BandedGram
 from ._maps.matrix import matrix_shape
-from ._maps.symbol import WORKING_SET, common_steps, first_axis_taps, pattern_of
+from ._maps.symbol import (
+    WORKING_SET,
+    common_steps,
+    count_up_to_conjugates,
+    first_axis_taps,
+    pattern_of,
+)
 from ._maps.tiling import tiling, working_set
 
 # Grids with no more frequencies are not searched: all their matrices are certified.
@@ -117,11 +123,9 @@ class SymbolSize:
         """How many have different matrices: of a conjugate pair one counts."""
         if self.points is None:
             return math.inf
-        every = math.prod(self.points)
-        if not self.real:
-            return every
-        self_conjugate = math.prod(2 - n % 2 for n in self.points if n > 1)
-        return (every + self_conjugate) // 2
+        if self.real:
+            return count_up_to_conjugates(self.points)
+        return math.prod(self.points)
 
     @property
     def nodes(self) -> int:

@@ -11,6 +11,8 @@ where m = grid / s. This is unitarily equivalent to the matrices of the s freque
 that alias into f, side by side, but smaller: phases without a tap are left out.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -254,8 +256,7 @@ def frequencies_of(
 ) -> Frequencies:
     """The frequencies whose matrices have every singular value of the layer."""
     grid_sizes = np.array(rows)
-    differs = np.any((pattern.shifts - pattern.shifts[0]) % grid_sizes, axis=0)
-    every = np.indices(rows).reshape(len(rows), -1).T * differs
+    every = np.indices(rows).reshape(len(rows), -1).T * _differs(pattern, rows)
     number = np.ravel_multi_index(tuple(every.T), rows)
     if real:
         conjugate = np.ravel_multi_index(tuple((-every % grid_sizes).T), rows)
@@ -267,6 +268,23 @@ def frequencies_of(
         stands_for=counts,
         representative=index.reshape(rows),
     )
+
+
+def count_frequencies(pattern: Pattern, rows: tuple[int, ...], *, real: bool) -> int:
+    """How many `frequencies_of` would return, without listing them."""
+    points = np.where(_differs(pattern, rows), rows, 1).tolist()
+    return count_up_to_conjugates(points) if real else math.prod(points)
+
+
+def count_up_to_conjugates(points: Sequence[int]) -> int:
+    """The frequencies of a grid, where f and -f count as one."""
+    self_conjugate = math.prod(2 - n % 2 for n in points)
+    return (math.prod(points) + self_conjugate) // 2
+
+
+def _differs(pattern: Pattern, rows: tuple[int, ...]) -> np.ndarray:
+    """On which axes matrices depend on the frequency: not all taps have one shift."""
+    return np.any((pattern.shifts - pattern.shifts[0]) % np.array(rows), axis=0)
 
 
 def block_size(entries: int) -> int:
