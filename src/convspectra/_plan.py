@@ -29,6 +29,8 @@ from ._spectrum import singular_values
 # Kernels that are measured: 3x3, with so many channels, each on two grids. The
 # difference between the grids tells what one matrix costs.
 CALIBRATION = {1: (16, 96), 2: (8, 64), 16: (8, 40), 64: (16, 32), 192: (8, 14)}
+# Bytes per point of a grid, while its frequencies are listed: measured.
+LISTING_BYTES = 85
 # The tolerance of the norm that is priced: the default.
 RTOL = 1e-4
 JOBS: dict[str, Callable[[Array, Geometry], object]] = {
@@ -111,6 +113,7 @@ def _on_torus(job: str, torus: Stencil, *, real: bool, double: bool) -> Cost:
     number = 8 if double else 4
     kernel = torus.groups * torus.out_channels * torus.in_channels * torus.taps
     memory = 10 * number * kernel + BASE_MEMORY
+    memory += LISTING_BYTES * math.prod(torus.rows)
     memory += min(3 * matrices * side * other * 2 * number, WORKING_SET)
     if job == "values":
         memory += 2 * number * math.prod(torus.rows) * torus.groups * side

@@ -25,7 +25,7 @@ def both(request, blocks, rng):
     left, right = np.split(numbers[0] + 1j * numbers[1], [rows], axis=2)
     where = np.array([1, 4, 2, 4, 0])
     matrices = np.einsum("jri,jrk->jik", left, right.conj())
-    phase, taps = blocks.phase[where], blocks.taps
+    phase, taps = blocks.phases(where), blocks.taps
     if request.param == "dense":
         found = DenseHalfSpaces.of(matrices, phase, taps)
     else:

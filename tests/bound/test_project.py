@@ -1,5 +1,6 @@
 """Clipping, scaling and projecting: inside, nearest, and as the paper has it."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from convspectra import (
     scale_to,
     singular_values,
 )
+from convspectra._bound.blocks import torus_blocks
 from convspectra._bound.enforce import enforce
 from convspectra._bound.project import nearest_kernel
 from convspectra._layer.boundary import BOUNDARIES
@@ -300,6 +302,32 @@ def test_projecting_twice_is_projecting_once(shape, grid, part, seed):
     np.testing.assert_array_equal(
         project(once.weight, geometry, bound).weight, once.weight
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 2}, {"groups": 2}])
+@pytest.mark.parametrize("kind", [float, complex])
+def test_phase_factors_that_are_not_kept_are_the_same(kind, options, monkeypatch, rng):
+    weight = rng.standard_normal((4, 4 // options.get("groups", 1), 3, 3)).astype(kind)
+    geometry = Geometry((8, 6), **options)
+    stencil = stencil_of(weight, geometry)
+    found = [clip(weight, geometry, 2.0), project(weight, geometry, 2.0).weight]
+    assert torus_blocks(weight, stencil).table is not None
+    monkeypatch.setattr("convspectra._maps.symbol.KEPT_BYTES", 0)
+    assert torus_blocks(weight, stencil).table is None
+    again = [clip(weight, geometry, 2.0), project(weight, geometry, 2.0).weight]
+    np.testing.assert_allclose(again, found, rtol=1e-10, atol=1e-12)
+
+
+def test_nothing_large_is_kept_after_a_clip_on_a_large_grid(rng):
+    weight = rng.standard_normal((4, 4, 7, 7), dtype=np.float32)
+    clip(weight, Geometry((8, 8)), 3.0)
+    tracemalloc.start()
+    try:
+        clip(weight, Geometry((256, 256)), 3.0)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 2**22  # 26 MB are the phase factors
 
 
 def test_a_projection_names_what_has_certified_its_bounds(monkeypatch, rng):

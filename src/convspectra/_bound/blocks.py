@@ -24,11 +24,14 @@ from .._arrays.array import (
 from .._layer.stencil import Stencil
 from .._maps.matrix import matrix_shape, tap_reads
 from .._maps.symbol import (
+    Frequencies,
     Taps,
     chunks,
     fold_back,
     frequencies_of,
     grid_phases,
+    phase_like,
+    phases_are_kept,
     symbol,
     taps_of,
     to_kernel,
@@ -40,7 +43,8 @@ class TorusBlocks:
     """One block per frequency; one of every conjugate pair if the layer is real."""
 
     taps: Taps
-    phase: Array  # (count, taps)
+    frequencies: Frequencies
+    table: Array | None  # (count, taps), phase factors; None if they are too many
     weights: np.ndarray  # (count,), they add up to 1
     merged: np.ndarray  # (taps,) how many taps read the same site of the torus
     real: bool
@@ -59,12 +63,12 @@ class TorusBlocks:
         return float(self.merged.max())
 
     def of(self, kernel: Array, which: np.ndarray) -> Array:
-        return symbol(replace(self.taps, weight=kernel), self._rows(which))
+        return symbol(replace(self.taps, weight=kernel), self.phases(which))
 
     def fold(self, blocks: Array, which: np.ndarray) -> Array:
         xp = namespace(blocks)
         weights = asarray_like(blocks, self.weights[which])[:, None, None, None]
-        flat = fold_back(blocks * weights, self.taps, self._rows(which))
+        flat = fold_back(blocks * weights, self.taps, self.phases(which))
         return to_complex(xp.real(flat)) if self.real else flat
 
     def parts(self, numbers: np.ndarray | None = None) -> list[np.ndarray]:
@@ -76,10 +80,20 @@ class TorusBlocks:
     def kernel(self, flat: Array, weight: Array) -> Array:
         return to_kernel(flat, self.taps, weight)
 
-    def _rows(self, which: np.ndarray) -> Array:
-        return namespace(self.phase).take(
-            self.phase, indices_like(self.phase, which), axis=0
-        )
+    def phases(self, which: np.ndarray) -> Array:
+        """The phase factors of some frequencies: (frequencies, taps)."""
+        if self.table is None:
+            points = self.frequencies.points[which]
+            return phase_like(self.taps, points, self.frequencies.grid_sizes)
+        indices = indices_like(self.table, which)
+        return namespace(self.table).take(self.table, indices, axis=0)
+
+    @property
+    def all_phases(self) -> Array:
+        """Those of all frequencies, however many they are."""
+        if self.table is not None:
+            return self.table
+        return self.phases(np.arange(len(self.weights)))
 
 
 def torus_blocks(weight: Array, stencil: Stencil) -> TorusBlocks:
@@ -95,10 +109,14 @@ def torus_blocks(weight: Array, stencil: Stencil) -> TorusBlocks:
         ],
         axis=1,
     )
+    table = None
+    if phases_are_kept(taps.pattern, kept):
+        table = asarray_like(taps.weight, grid_phases(taps.pattern, kept))
     _, site, count = np.unique(sites, axis=0, return_inverse=True, return_counts=True)
     return TorusBlocks(
         taps=taps,
-        phase=asarray_like(taps.weight, grid_phases(taps.pattern, kept)),
+        frequencies=kept,
+        table=table,
         weights=kept.stands_for / kept.stands_for.sum(),
         merged=count[site.reshape(-1)],
         real=real,

@@ -111,7 +111,8 @@ def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) ->
         raises=least > 0,
     ):
         first = _in_whole_vectors(blocks, kernel.real.itemsize)
-        is_real = ~blocks.phase.imag.any(axis=1)
+        points, sizes = blocks.frequencies.points, blocks.frequencies.grid_sizes
+        is_real = ~(2 * points % sizes).any(axis=1)
         # Real matrices are last: LAPACK takes less time for them.
         numbers = np.argsort(is_real, kind="stable")
     if first:
@@ -143,7 +144,7 @@ def _soft_threshold_many(
     found: dict[int, np.ndarray] = {}
 
     def fold(first: int, part: np.ndarray, re: np.ndarray, im: np.ndarray) -> None:
-        weighted = blocks.phase[part] * blocks.weights[part, None]
+        weighted = blocks.phases(part) * blocks.weights[part, None]
         found[first] = symbols.fold_back(re, im, weighted)
 
     _each_soft_threshold(blocks, symbols, most, numbers, fold)
@@ -194,7 +195,7 @@ def _each_soft_threshold(
         workspace = symbols.workspace(min(size, stop - start))
         for first in range(start, stop, size):
             part = numbers[first : min(first + size, stop)]
-            phase = blocks.phase[part]
+            phase = blocks.phases(part)
             re, im = symbols.at(phase[:, symbols.taps_needed], workspace)
             tall = re.shape[0] >= re.shape[1]
             if not tall:

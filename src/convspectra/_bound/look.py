@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from .._arrays.array import Array, to_complex
+from .._maps.symbol import symbol
 from .._norm.small_matrices import SmallMatrices
 from .blocks import TorusBlocks
 from .clip import soft_thresholded
@@ -41,14 +42,14 @@ def look_at(
     """At a kernel (taps, out * in), from vectors of one that was not far from it."""
     if min(blocks.shape) <= BATCHED_SIDE:
         taps = replace(blocks.taps, weight=to_complex(kernel))
-        norms = SmallMatrices(taps, blocks.phase).estimates()[:, 0]
+        norms = SmallMatrices(taps, blocks.all_phases).estimates()[:, 0]
         return Look(norms, partial(_dense_cuts, blocks, kernel), None)
-    single = kernel.astype(np.complex64)
-    lean = replace(blocks, phase=blocks.phase.astype(np.complex64))
+    single = replace(blocks.taps, weight=kernel.astype(np.complex64))
     found = concatenated(
         [
             top_triplets(
-                lean.of(single, part)[:, 0], None if vectors is None else vectors[part]
+                symbol(single, blocks.phases(part).astype(np.complex64))[:, 0],
+                None if vectors is None else vectors[part],
             )
             for part in blocks.parts()
         ]
@@ -61,7 +62,7 @@ def _dense_cuts(
 ) -> NewCuts:
     parts: Array = soft_thresholded(blocks, kernel.astype(np.complex64), c, where)
     squares = np.sum(parts.real**2 + parts.imag**2, axis=(1, 2), dtype=np.float64)
-    phase = blocks.phase[where]
+    phase = blocks.phases(where)
     half_spaces = DenseHalfSpaces.of(parts, phase, blocks.taps)
     inner = half_spaces.gains(kernel, blocks.taps)
     # Re <U max(S - c, 0) V^H, U S V^H> is the square plus c times the nuclear norm.
@@ -83,7 +84,7 @@ def _low_rank_cuts(
         found.u[terms] * weights[owner, kept, None].astype(np.float32),
         found.v[terms],
         owner,
-        blocks.phase[where],
+        blocks.phases(where),
         where,
     )
     gains = np.vecdot(weights, found.s[where])

@@ -37,6 +37,9 @@ SEPARABLE = 25
 CACHED_ENTRIES = 2**18
 # Bytes that the matrices of the frequencies in hand may take.
 WORKING_SET = 2**28
+# Points of a grid and bytes of phase factors up to which these are kept between calls:
+# for larger ones, which are few, to compute them again takes a small part of a job.
+KEPT_POINTS, KEPT_BYTES = 2**18, 2**24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,11 +253,15 @@ class Frequencies:
         return len(self.points)
 
 
-@cached(maxsize=32)
 def frequencies_of(
     pattern: Pattern, rows: tuple[int, ...], *, real: bool
 ) -> Frequencies:
     """The frequencies whose matrices have every singular value of the layer."""
+    find = _kept_frequencies if math.prod(rows) <= KEPT_POINTS else _frequencies
+    return find(pattern, rows, real)
+
+
+def _frequencies(pattern: Pattern, rows: tuple[int, ...], real: bool) -> Frequencies:
     grid_sizes = np.array(rows)
     every = np.indices(rows).reshape(len(rows), -1).T * _differs(pattern, rows)
     number = np.ravel_multi_index(tuple(every.T), rows)
@@ -268,6 +275,13 @@ def frequencies_of(
         stands_for=counts,
         representative=index.reshape(rows),
     )
+
+
+@cached(maxsize=32)
+def _kept_frequencies(
+    pattern: Pattern, rows: tuple[int, ...], real: bool
+) -> Frequencies:
+    return _frequencies(pattern, rows, real)
 
 
 def count_frequencies(pattern: Pattern, rows: tuple[int, ...], *, real: bool) -> int:
@@ -304,10 +318,25 @@ def chunks(taps: Taps, count: int, *, copies: int = 4) -> list[slice]:
     return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 
 
-@cached(maxsize=4)
-def grid_phases(pattern: Pattern, kept: Frequencies) -> np.ndarray:
+def grid_phases(pattern: Pattern, frequencies: Frequencies) -> np.ndarray:
     """The phase factors of the frequencies that stand for a grid."""
-    return phase_factors(pattern.shifts, kept.points, kept.grid_sizes)
+    are_kept = phases_are_kept(pattern, frequencies)
+    return (_kept_phases if are_kept else _phases)(pattern, frequencies)
+
+
+def phases_are_kept(pattern: Pattern, frequencies: Frequencies) -> bool:
+    """Whether the phase factors of a grid are so few that they are kept."""
+    size = 16 * len(frequencies) * len(pattern.shifts)
+    return size <= KEPT_BYTES and frequencies.representative.size <= KEPT_POINTS
+
+
+def _phases(pattern: Pattern, frequencies: Frequencies) -> np.ndarray:
+    return phase_factors(pattern.shifts, frequencies.points, frequencies.grid_sizes)
+
+
+@cached(maxsize=4)
+def _kept_phases(pattern: Pattern, frequencies: Frequencies) -> np.ndarray:
+    return _phases(pattern, frequencies)
 
 
 def phase_like(taps: Taps, frequencies: np.ndarray, grid_sizes: np.ndarray) -> Array:

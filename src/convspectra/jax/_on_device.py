@@ -37,9 +37,10 @@ def clip(weight: jax.Array, geometry: Geometry, max_norm: float) -> jax.Array:
     torus = circular_surrogate(stencil_of(weight, geometry), geometry)
     wide, scale = _normalized(jax.lax.stop_gradient(weight))
     blocks = torus_blocks(wide, torus)
-    removed = _soft_threshold(symbol(blocks.taps, blocks.phase), most / scale)
+    phases = blocks.all_phases
+    removed = _soft_threshold(symbol(blocks.taps, phases), most / scale)
     weights = jnp.asarray(blocks.weights, wide.dtype)[:, None, None, None]
-    change = fold_back(removed * weights, blocks.taps, blocks.phase)
+    change = fold_back(removed * weights, blocks.taps, phases)
     merged = jnp.asarray(1 / blocks.merged, wide.dtype)[:, None]
     clipped = blocks.kernel(blocks.start - change * merged, wide)
     clipped = split_like(weight, (clipped * scale).astype(weight.dtype))
@@ -77,7 +78,7 @@ def norm_estimate(weight: jax.Array, geometry: Geometry) -> jax.Array:
     fixed = torus_blocks(jax.lax.stop_gradient(wide), stencil)
     place, u, v = _top_pair(fixed)
     # The pair as constants: then the derivative is that of u^H Y v at all ties.
-    phase = jnp.take(blocks.phase, place[0][None], axis=0)
+    phase = jnp.take(blocks.all_phases, place[0][None], axis=0)
     y = jnp.take(symbol(blocks.taps, phase)[0], place[1], axis=0)
     return jnp.real(jnp.vdot(u, y @ v)) * scale
 
@@ -104,7 +105,7 @@ def _top_pair(
     blocks: TorusBlocks,
 ) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array]:
     """The frequency and group of the largest value, and its singular vectors."""
-    y = symbol(blocks.taps, blocks.phase)
+    y = symbol(blocks.taps, blocks.all_phases)
     wide = y.shape[-1] > y.shape[-2]
     turned = adjoint(y) if wide else y
     squares, vectors = jnp.linalg.eigh(adjoint(turned) @ turned)
