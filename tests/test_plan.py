@@ -1,6 +1,7 @@
 """What jobs will cost. How well that holds is measured by the benchmark, not here."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from convspectra import Geometry, _plan, _price, plan
 from convspectra._layer.stencil import stencil_of
 from convspectra._maps.symbol import count_frequencies, frequencies_of, pattern_of
 from convspectra._norm.boxes import CONTINUOUS, first_boxes
-from convspectra._route import norm_route
+from convspectra._route import NormRoute, norm_route, route_cost, typical_cost
 
 
 @pytest.fixture
@@ -79,6 +80,31 @@ def test_beyond_what_was_measured_costs_grow_with_the_cube(rates):
     small = plan(weight(largest, largest, 3, 3), geometry)
     large = plan(weight(2 * largest, 2 * largest, 3, 3), geometry)
     assert large.values.seconds == pytest.approx(8 * small.values.seconds)
+
+
+@pytest.mark.parametrize("channels", [64, 1024])
+def test_of_depthwise_layers_a_few_groups_are_priced_by_their_band(rates, channels):
+    kernel = weight(channels, 1, 3, 3)
+    geometry = Geometry((14, 14), groups=channels, boundary="zeros")
+    stencil = stencil_of(kernel, geometry)
+    route = norm_route(stencil, real=True, on_host=True, rtol=_plan.RTOL)
+    assert route.method == "banded"
+    few = replace(stencil, groups=2)
+    with machine(_price.NOMINAL.product_rate, _price.NOMINAL.cores):
+        most, least = (
+            route_cost(route, all_or_few, _price.this_machine(), real=True)
+            for all_or_few in (stencil, few)
+        )
+        found = plan(kernel, geometry).norm
+    assert least.seconds < found.seconds < most.seconds
+
+
+def test_without_groups_the_price_is_that_by_which_a_route_is_chosen(rates):
+    for closing in (None, "banded"):
+        route = NormRoute("compression", "every frequency", closing=closing)
+        stencil = stencil_of(weight(16, 16, 3, 3), Geometry((14, 14), boundary="zeros"))
+        args = route, stencil, _price.this_machine()
+        assert typical_cost(*args, real=True) == route_cost(*args, real=True)
 
 
 def test_large_grids_are_searched_for_the_norm_only(rates):

@@ -44,6 +44,7 @@ VALUES_WORK = 1e4, 110  # all singular values, in double precision
 SPECTRUM_WORK = 5e4, 14  # all of them, as they are for `singular_values`
 DOUBLE_WORK = 6e4, 12  # a product and two factorizations, in double precision
 SCREENED_WORK = 6e4, 2  # the same in single precision
+GROUP_WORK = 1e4, 12  # those of the groups of a depthwise layer, many at once
 NODE_WORK = 0, 16  # a Gram matrix at a node of screening, and the set-up of its sums
 # Taps of the measured kernels: to transform more costs extra.
 TAPS = 9
@@ -215,6 +216,16 @@ def of_torus(
     held = min(48 * size.groups * count * side * other, WORKING_SET)
     memory = 80 * kernel + BASE_MEMORY + int(held)
     return Cost(start + operations / machine.speed, memory)
+
+
+def of_group_bounds(torus: Stencil, machine: Machine, *, real: bool) -> Cost:
+    """Of a bound for each group, by all matrices of its torus."""
+    size = symbol_size(torus, real=real)
+    each = _work(GROUP_WORK, size.side, size.longer_side)
+    seconds = size.groups * size.frequencies * each / machine.speed
+    kernel = torus.groups * torus.out_channels * torus.in_channels * torus.taps
+    start = START_SECONDS + SCREENING_SECONDS
+    return Cost(start + seconds, 80 * kernel + BASE_MEMORY)
 
 
 def taps_each(torus: Stencil) -> float:

@@ -46,6 +46,7 @@ from ._price import (
     directions_kept,
     of_band,
     of_block_compression,
+    of_group_bounds,
     of_kernel_matrix,
     of_lanczos,
     of_matrix,
@@ -105,6 +106,8 @@ CUT_SITES, COMPRESSION_FREQUENCIES = 512, 2**18
 # Of a group by its matrix or band, but for products: with this their bounds come first
 # from 60 channels on 7x7 on, where both ways were measured to take as long.
 GROUP_SECONDS = 1e-4
+# Groups that may have the largest norm, by the bounds of all: usually one or two.
+DECIDING_GROUPS = 2
 # Entries of the largest matrix that `project` decomposes, in each of its rounds.
 PROJECT_MATRIX_LIMIT = 2**18
 # The largest side for which a search takes singular values. Measured on two machines.
@@ -317,10 +320,36 @@ def screens_all(torus: Stencil, *, real: bool, on_host: bool) -> bool:
 
 
 @cached(maxsize=256)
+def typical_cost(
+    route: NormRoute, stencil: Stencil, machine: Machine, *, real: bool
+) -> Cost:
+    """As `route_cost`, of a layer in which one or two groups decide about the norm.
+
+    That is so in most of them. Where training has brought many to the same bound, all
+    have to be gone through: no decision is by this.
+    """
+    method, closing = route.method, route.closing
+    if closing is not None:
+        first, then = (
+            replace(route, method=m, closing=None) for m in (method, closing)
+        )
+        cost = route_cost(first, stencil, machine, real=real)
+        return cost + typical_cost(then, stencil, machine, real=real)
+    if method not in ("matrix", "banded"):
+        return route_cost(route, stencil, machine, real=real)
+    if not groups_come_first(stencil, method, real=real):
+        return route_cost(route, stencil, machine, real=real)
+    bounds = of_group_bounds(embedding(stencil)[0], machine, real=real)
+    first, few = (replace(stencil, groups=n) for n in (1, DECIDING_GROUPS))
+    largest = of_lanczos(first, APPLICATIONS, machine)
+    return bounds + largest + route_cost(route, few, machine, real=real)
+
+
+@cached(maxsize=256)
 def route_cost(
     route: NormRoute, stencil: Stencil, machine: Machine, *, real: bool
 ) -> Cost:
-    """What a route is predicted to cost, on a machine that is idle."""
+    """What a route is predicted to cost at most, on a machine that is idle."""
     if route.method == "matrix":
         lower = of_lanczos(stencil, MATRIX_APPLICATIONS, machine)
         return of_matrix(stencil, machine, products=1) + lower

@@ -13,9 +13,10 @@ from convspectra._route import (
     norm_route,
     route_cost,
     torus_route,
+    typical_cost,
 )
 
-DECIDED_BY_SPEED = (norm_route, route_cost)
+DECIDED_BY_SPEED = (norm_route, route_cost, typical_cost)
 SEARCHES = ("search", "search by values")
 
 
