@@ -274,7 +274,7 @@ def test_targets_are_checked_first(tmp_path, target, message):
     (tmp_path / "folder.npy").mkdir()
     (tmp_path / "a-file").touch()
     with pytest.raises(ValueError, match=message):
-        check_target(tmp_path / target, ".npy")
+        check_target(tmp_path / target, ".npy", [])
 
 
 def test_a_failing_write_leaves_nothing(tmp_path, arrays, monkeypatch):

@@ -17,7 +17,8 @@ from experiments.processes import is_first
 from experiments.record import Record
 from experiments.training import Training
 
-OUT = Path(sys.argv[1])
+CHECKED: list[Clipping | None] = []
+save = Training._save
 
 
 def images(count: int) -> Images:
@@ -40,21 +41,22 @@ def concluded(options: Options, record: Record) -> list[Claim]:
     return record.conclude([Claim("it is written once", "1", "1", False)])
 
 
-CHECKED: list[Clipping | None] = []
-save = Training._save
-Training._save = check_that_weights_are_the_same
-recipe = replace(runs.SETTINGS["small"].recipe, widths=(8, 8), blocks=1, epochs=2)
-tiny = {"small": runs.Setting(8, 40, replace(recipe, batch=16, averaged=1))}
-runs.SETTINGS = cifar10.SETTINGS = tiny
-runs.read_cifar10 = lambda _: (images(40), images(20))
-every = {name: x for name, x in cifar10.recipes_of("small").items() if "seed 0" in name}
-cifar10.recipes_of = lambda _: {
-    name: every[name] for name in ("none, seed 0", "0.5, seed 0")
-}
-cifar10.conclude = concluded
+def run(out: Path) -> None:
+    """Two trainings of two epochs, and what is left of them."""
+    Training._save = check_that_weights_are_the_same
+    recipe = replace(runs.SETTINGS["small"].recipe, widths=(8, 8), blocks=1, epochs=2)
+    tiny = {"small": runs.Setting(8, 40, replace(recipe, batch=16, averaged=1))}
+    runs.SETTINGS = cifar10.SETTINGS = tiny
+    runs.read_cifar10 = lambda _: (images(40), images(20))
+    every = cifar10.recipes_of("small")
+    names = "none, seed 0", "0.5, seed 0"
+    cifar10.recipes_of = lambda _: {name: every[name] for name in names}
+    cifar10.conclude = concluded
+    code = main(["cifar10", "--data", str(out), "--out", str(out)])
+    assert code == (1 if is_first() else 0), code
+    assert [bool(clipping) for clipping in CHECKED] == [False, False, True, True]
+    assert not dist.is_initialized()
 
 
-code = main(["cifar10", "--data", str(OUT), "--out", str(OUT)])
-assert code == (1 if is_first() else 0), code
-assert [bool(clipping) for clipping in CHECKED] == [False, False, True, True]
-assert not dist.is_initialized()
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))
