@@ -17,6 +17,7 @@ from .._arrays.array import (
     frobenius_norm,
     is_complex,
     namespace,
+    spacing,
     to_numpy,
     zeros_for,
 )
@@ -24,9 +25,10 @@ from .._compiled.packed import lanczos_steps, start_vector
 
 BASIS_BYTES = 2**29  # memory that the basis of a top pair may take
 BASIS, RESTARTS = 24, 12  # steps between two restarts, and the most restarts
-# Off-diagonal entry, over the first diagonal one, from which on a Krylov space counts
-# as invariant: what is left of the next vector is rounding error.
-INVARIANT = 1e-14
+# Off-diagonal entry, over the first diagonal one and in units of the precision, up to
+# which a Krylov space counts as invariant: what is left is rounding error, and vectors
+# made of it are not orthogonal to the others.
+INVARIANT = 45
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +145,7 @@ def _lanczos(
     xp = namespace(start)
     basis = zeros_for(start, (start.shape[0], steps, start.shape[1]))
     basis[:, 0, :] = start
-    diagonal, off_diagonal = [], []
+    diagonal, off_diagonal, least = [], [], INVARIANT * spacing(start)
     for j in range(steps):
         known = basis[:, : j + 1, :]
         v, alpha = gram(basis[:, j, :]), 0.0
@@ -154,7 +156,7 @@ def _lanczos(
             alpha = alpha + (xp.real(last) if is_complex(last) else last)
         diagonal.append(alpha)
         beta = xp.linalg.vector_norm(v, axis=1)
-        goes_on = beta > INVARIANT * xp.abs(diagonal[0])
+        goes_on = beta > least * xp.abs(diagonal[0])
         beta = xp.where(goes_on, beta, xp.zeros_like(beta))
         off_diagonal.append(beta)
         settled = is_settled(diagonal, off_diagonal)
