@@ -65,9 +65,10 @@ def spectral_clip(
 
     Notes
     -----
-    An update of half precision changes an entry by steps of 1/256 of it (bfloat16), so
-    that of a kernel a hundred times above its bound little but rounding is left. Bring
-    it there by `project_tree` first.
+    An update of half precision changes an entry by steps of 1/256 of it (bfloat16): of
+    a kernel a hundred times above its bound little but rounding is left, and one that
+    is farther above may need a second update to satisfy the bound. Bring such kernels
+    there by `project_tree` first.
     """
     every = size("every", every, least=1)
     if method not in METHODS:
