@@ -31,7 +31,7 @@ import numpy as np
 import convspectra as cs
 
 from .alternating_figure import draw
-from .claims import Claim
+from .claims import Claim, all_hold
 from .clip_norms import EVERY, SEED, TRAININGS, train
 from .clipping import convolutions
 from .options import Options
@@ -129,7 +129,6 @@ def claims_on(results: Results) -> list[Claim]:
     first = [x["alternating"][0]["excess"] for x in rounds]
     last = [x["alternating"][-1]["excess"] for x in rounds]
     ends = [x["Dykstra"][-1] for x in rounds]
-    nearest = [_is_nearest(x["Dykstra"]) for x in rounds]
     return [
         Claim(
             "one round often ends close to the bound",
@@ -153,7 +152,7 @@ def claims_on(results: Results) -> list[Claim]:
             f"{_spread([x['excess'] for x in ends])} outside, "
             f"moved {min(x['distance'] for x in ends):.3f} to "
             f"{max(x['distance'] for x in ends):.3f} times as far as `project`",
-            False if False in nearest else None if None in nearest else True,
+            all_hold([_is_nearest(x["Dykstra"]) for x in rounds]),
             "`project` is inside, certified, after {:.0f} rounds in the median".format(
                 statistics.median(x["project"]["rounds"] for x in rounds)
             ),

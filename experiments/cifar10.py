@@ -25,6 +25,7 @@ from .claims import (
     LITTLE,
     Claim,
     Interval,
+    all_hold,
     difference,
     interval,
     is_below_zero,
@@ -188,24 +189,22 @@ def _late(
     if not all(errors for pair in pairs for errors in pair):
         return Claim(statement, published, "diverged before the end", None)
     parts = [difference(*pair) for pair in pairs]
-    ahead = [is_below_zero(part) for part in parts]
-    against = any(x is not None and x != (i == 2) for i, x in enumerate(ahead))
+    *before, after = (is_below_zero(part) for part in parts)
+    behind = [None if ahead is None else not ahead for ahead in before]
     return Claim(
         statement,
         published,
         "; ".join(part.text("%") for part in parts) + ": error less none's before the "
         "decays, between and after",
-        False if against else None if None in ahead else True,
+        all_hold([*behind, after]),
     )
 
 
 def _part(runs: Sequence[Mapping[str, Any]], part: int, epochs: int) -> list[float]:
     """The mean error of each run before the decays of the rate, between or after."""
     low, high = (epochs * end for end in (0.0, *MILESTONES, 1.0)[part : part + 2])
-    errors = [
-        [x["error"] for x in run["log"] if low < x["epoch"] <= high and x["error"]]
-        for run in runs
-    ]
+    logs = [[x for x in run["log"] if low < x["epoch"] <= high] for run in runs]
+    errors = [[x["error"] for x in log if x["error"] is not None] for log in logs]
     return [statistics.fmean(each) for each in errors if each]
 
 

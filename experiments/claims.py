@@ -51,6 +51,11 @@ def exit_code(claims: Sequence[Claim]) -> int:
     return int(not all(tried)) if tried else 2
 
 
+def all_hold(found: Sequence[bool | None]) -> bool | None:
+    """Whether all of these hold: no if one does not, and else None if one is None."""
+    return False if False in found else None if None in found else True
+
+
 def verdicts(claims: Sequence[Claim]) -> str:
     """The claims as a table: what is said, published, found, and whether it holds."""
     words = {True: "holds", False: "does not hold", None: "can't be shown here"}

@@ -136,12 +136,15 @@ def _claim(statement: str, bounds: list[float], truth: list[float], note: str) -
     tau = kendall(bounds, truth)
     high = share_as_high(bounds, truth)
     low = share_as_high(bounds, [-x for x in truth])
-    found = (
-        f"Kendall's tau {tau:+.2f} of {len(bounds)} arms, as high in {high:.1%} and "
-    )
-    found += f"as low in {low:.1%} of random orders"
     holds = True if high <= LEVEL else False if low <= LEVEL else None
-    return Claim(statement, "motive", found, holds, note)
+    return Claim(
+        statement,
+        "motive",
+        f"Kendall's tau {tau:+.2f} of {len(bounds)} arms, as high in {high:.1%} and "
+        f"as low in {low:.1%} of random orders",
+        holds,
+        note,
+    )
 
 
 def kendall(x: Sequence[float], y: Sequence[float]) -> float:

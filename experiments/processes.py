@@ -25,7 +25,7 @@ def joined(device: str) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def processes() -> int:
+def world_size() -> int:
     """How many processes share a training."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 

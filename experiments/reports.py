@@ -54,18 +54,25 @@ def name_of(network: Path | None) -> str:
     return EMBEDDED if network is None else network.name
 
 
-def identified(networks: Sequence[Path | None]) -> dict[str, str]:
-    """The SHA-256 digest of every network's file, by its name in records."""
-    found: dict[str, str] = {}
+def identified(networks: Sequence[Path | None]) -> dict[str, str | None]:
+    """The SHA-256 digest of every network's file, by its name in records.
+
+    None for the embedded network, which belongs to the commit.
+    """
+    found: dict[str, str | None] = {}
     for path in networks:
         if name_of(path) in found:
             raise ValueError(
-                f"The files of networks must have different names, got two of "
+                "The files of networks must have different names, got two of "
                 f"{name_of(path)!r}. Rename one."
             )
-        content = b"" if path is None else path.read_bytes()
-        found[name_of(path)] = hashlib.sha256(content).hexdigest()
+        found[name_of(path)] = None if path is None else _digest(path)
     return found
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _told_of(network: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ from benchmarks.record import write
 
 from .images import Images, prepared, read_cifar10
 from .options import Options
-from .processes import processes
+from .processes import world_size
 from .record import RESULT, Record
 from .training import Recipe, Training
 from .units import run_units
@@ -149,7 +149,7 @@ def settings_of(
     return {
         "scale": options.scale,
         "device": options.device,
-        "processes": processes(),
+        "processes": world_size(),
         "side": setting.side,
         "images": setting.images,
         "parameters": parameters(setting.recipe),

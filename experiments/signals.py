@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .claims import Claim, difference, is_below_zero
+from .claims import Claim, all_hold, difference, is_below_zero
 from .clipping import Clipping
 from .options import Options
 from .record import Record
@@ -265,7 +265,7 @@ def _in_training(trained: Mapping[str, Mapping[str, Any]]) -> Claim:
         "in training, clipping evens out gradients over depth",
         "keeps them from exploding and vanishing",
         "largest over smallest: " + ", ".join(texts),
-        False if False in ahead else None if None in ahead else True,
+        all_hold(ahead),
         "residual network of 32 layers without BatchNorm, normal first weights, "
         f"{SEEDS} seeds",
     )

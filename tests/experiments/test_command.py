@@ -4,6 +4,7 @@ import importlib
 
 import pytest
 
+from experiments import __main__ as command
 from experiments import theorem, timing
 from experiments.__main__ import EXPERIMENTS, main
 
@@ -44,10 +45,15 @@ def test_what_nobody_expected_is_no_verdict(tmp_path, capsys, monkeypatch):
 
 
 def test_an_interruption_ends_all(tmp_path, capsys, monkeypatch):
+    begun = []
+
     def interrupted(options):
+        begun.append(options)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(timing, "run", interrupted)  # the first of them
-    monkeypatch.setattr(theorem, "run", None)
+    monkeypatch.setattr(command, "EXPERIMENTS", {"timing": "", "theorem": ""})
+    for module in (timing, theorem):
+        monkeypatch.setattr(module, "run", interrupted)
     assert main(["--all", "--out", str(tmp_path)]) == 130
+    assert len(begun) == 1
     assert "timing: interrupted; the same command" in capsys.readouterr().err

@@ -154,3 +154,15 @@ def geometries(layers):
         else:
             sizes[name] = n
     return found
+
+
+def test_networks_are_told_apart_by_what_is_in_their_files(tmp_path):
+    for folder, content in (("a", b"one"), ("b", b"two")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "net.onnx").write_bytes(content)
+    first, second = (reports.identified([tmp_path / x / "net.onnx"]) for x in "ab")
+    assert [*first] == [*second] == ["net.onnx"]
+    assert first != second
+    with pytest.raises(ValueError, match=r"different names, got two of 'net\.onnx'"):
+        reports.identified([tmp_path / x / "net.onnx" for x in "ab"])
+    assert reports.identified([None]) == {reports.EMBEDDED: None}

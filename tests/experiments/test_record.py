@@ -9,6 +9,7 @@ from optional import needed
 from experiments.claims import (
     Claim,
     Interval,
+    all_hold,
     bootstrap,
     difference,
     exit_code,
@@ -98,6 +99,14 @@ def root(number):
 )
 def test_the_exit_code_is_the_verdict(found, code):
     assert exit_code([Claim("x", "1", "2", holds) for holds in found]) == code
+
+
+@pytest.mark.parametrize(
+    ("found", "holds"),
+    [([True, True], True), ([True, None], None), ([None, False], False)],
+)
+def test_what_one_of_many_can_not_tell_is_not_told(found, holds):
+    assert all_hold(found) is holds
 
 
 def test_a_verdict_is_a_line_of_a_table():

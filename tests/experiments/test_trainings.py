@@ -120,6 +120,10 @@ def test_ahead_only_at_the_end(options, monkeypatch):
         assert cifar10_claims(options, _0_5=errors)[statement].holds is holds
 
 
+def test_no_error_at_all_is_an_error_of_zero():
+    assert cifar10._part([run_of([0.5, 0.5, 0.0, 0.0])], 2, 4) == [0.0]
+
+
 def test_an_arm_that_diverges_has_no_late_part(options, monkeypatch):
     monkeypatch.setattr(cifar10, "draw", lambda options, arms: None)
     found = cifar10_claims(options, _0_5=(0.9,))

@@ -18,7 +18,6 @@ from .bounds import Bounds
 from .groups import by_groups, distinct_groups, groups_that_count
 from .matrix_norm import by_matrix
 from .part import part_inside
-from .peak import NO_ROOM
 from .reshaped import by_reshaping
 from .rounding import UP
 from .search import norm_on_torus
@@ -36,6 +35,10 @@ SMALLEST_NORMAL = float(np.finfo(np.float64).smallest_normal)
 LARGEST = float(np.finfo(np.float64).max)
 # The route of what closes the gap of a compression.
 BANDED = NormRoute("banded", "banded")
+CROSSED = (
+    "The lower bound of a norm must not exceed the upper one, got {lower!r} and "
+    "{upper!r}: one of our methods has failed. Please report the layer that does this."
+)
 
 
 def lower_bound(weight: np.ndarray, stencil: Stencil, rtol: float) -> float:
@@ -77,7 +80,7 @@ def norm_bounds(
     else:
         bounds = bound(double, stencil)
     if bounds.lower > bounds.upper:
-        raise ArithmeticError(NO_ROOM.format(lower=bounds.lower, upper=bounds.upper))
+        raise ArithmeticError(CROSSED.format(lower=bounds.lower, upper=bounds.upper))
     lower, upper = _scaled(bounds.lower, bounds.upper, scale)
     xp = namespace(weight)
     return Bounds(

@@ -14,10 +14,6 @@ NO_AGREEMENT = (
     "The singular values and the Cholesky factor of a matrix must agree, and do not: "
     "one of our routines has failed. Please report the kernel that does this."
 )
-NO_ROOM = (
-    "The lower bound of a norm must not exceed the upper one, got {lower!r} and "
-    "{upper!r}: one of our methods has failed. Please report the layer that does this."
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -98,10 +98,7 @@ def memory():
     is_failing = dist.get_rank() == 0
     enforce.certified_norm = fail if is_failing else norm
     kind = MemoryError if is_failing else ValueError
-    for method in (
-        "clip",
-        "scale",
-    ):  # a clip itself needs no norms, but its report does
+    for method in ("clip", "scale"):  # a clip needs no norms, but its report does
         bound = SpectralClip(model, 0.5, method=method, example=torch.zeros(EXAMPLE))
         before = copy.deepcopy(model.state_dict())
         with pytest.raises(kind, match="no more memory"):
