@@ -1,7 +1,7 @@
 """Which convolutions does PyTorch compute, on what, and with which weights?"""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -59,7 +59,7 @@ class Calls(TorchFunctionMode):
                 Call(
                     given["weight"],
                     output,
-                    lambda: _geometry(given, sizes, transposed),
+                    lambda: geometry_of_call(given, sizes, transposed),
                 )
             )
         return output
@@ -84,13 +84,13 @@ def modules_in_call() -> Iterator[nn.Module]:
         frame = frame.f_back
 
 
-def _geometry(
-    given: dict[str, Any], sizes: tuple[int, ...], transposed: bool
+def geometry_of_call(
+    given: Mapping[str, Any], sizes: tuple[int, ...], transposed: bool
 ) -> Geometry:
     """The geometry of a call with these arguments."""
     count = len(sizes)
     stride, dilation, output_padding = (
-        _each(given.get(name, default), count)
+        each(given.get(name, default), count)
         for name, default in (("stride", 1), ("dilation", 1), ("output_padding", 0))
     )
     kernel, padding = given["weight"].shape[2:], given.get("padding", 0)
@@ -98,7 +98,7 @@ def _geometry(
         reach = [d * (k - 1) for d, k in zip(dilation, kernel)]
         pairs = tuple((r // 2, r - r // 2) for r in reach)
     else:
-        sides = _each(0 if padding == "valid" else padding, count)
+        sides = each(0 if padding == "valid" else padding, count)
         pairs = tuple((p, p) for p in sides)
     return Geometry(
         grid=sizes,
@@ -112,7 +112,7 @@ def _geometry(
     )
 
 
-def _each(value: Any, count: int) -> tuple[int, ...]:
+def each(value: Any, count: int) -> tuple[int, ...]:
     """One whole number per axis: PyTorch takes one for all of them, too."""
     values = (value,) if isinstance(value, int) else tuple(value)
     return tuple(map(int, values * count if len(values) == 1 else values))

@@ -1,0 +1,1 @@
+"""By how much can a whole network stretch a change of its input?"""

@@ -1,0 +1,385 @@
+"""Bounds of whole models, judged by Jacobians and by matrices of linear ones."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+from optional import needed
+
+torch = needed("torch")
+
+from networks import matrix_of  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import convspectra as cs  # noqa: E402
+from convspectra._network.compose import compose  # noqa: E402
+from convspectra.torch import lipschitz  # noqa: E402
+from convspectra.torch._lipschitz import _nodes  # noqa: E402
+from convspectra.torch._operators import RULES  # noqa: E402
+from convspectra.torch._program import Program  # noqa: E402
+
+ROUNDING = 1 + 1e-5  # of Jacobians in single precision
+IMAGE, ROWS = (1, 3, 6, 4), (4, 6)
+MATRIX = torch.linspace(-1, 1, 24).reshape(6, 4)
+FACTORS = torch.tensor([0.5, -2.0, 1.0]).reshape(3, 1, 1)
+
+
+def batch_norm():
+    norm = nn.BatchNorm2d(3)
+    norm.weight.data = torch.tensor([0.5, -2.0, 1.0])
+    norm.running_var = torch.tensor([0.2, 1.5, 0.1])
+    return norm.eval()
+
+
+def normalization(kind, *sizes, **more):
+    """With an epsilon that random inputs come near to."""
+    norm = kind(*sizes, eps=4.0, **more)
+    norm.weight.data = torch.linspace(-1.5, 1, norm.weight.numel()).view_as(norm.weight)
+    return norm
+
+
+# By name of the operator: a function of arrays of these sizes. And how much larger its
+# bound may be than the norm of its Jacobian, the largest at some inputs.
+MOVED = {
+    "channel_shuffle": lambda x: F.channel_shuffle(x, 3),
+    "chunk": lambda x: x.chunk(2, 3)[0],
+    "clone": torch.clone,
+    "flatten": lambda x: x.flatten(1),
+    "flip": lambda x: x.flip(2),
+    "narrow": lambda x: x.narrow(2, 1, 4),
+    "permute": lambda x: x.permute(0, 2, 3, 1),
+    "reshape": lambda x: x.reshape(6, -1),
+    "roll": lambda x: x.roll(2, 3),
+    "select": lambda x: x[:, 1],
+    "slice": lambda x: x[:, :, 1:6:2],
+    "split": lambda x: x.split(2, 2)[1],
+    "split_with_sizes": lambda x: x.split([1, 3], 3)[1],
+    "squeeze": lambda x: x[:, :1].squeeze(1),
+    "transpose": lambda x: x.transpose(1, 2),
+    "unbind": lambda x: x.unbind(1)[2],
+    "unflatten": lambda x: x.unflatten(2, (2, 3)),
+    "unsqueeze": lambda x: x.unsqueeze(0),
+    "view": lambda x: x.view(3, 2, -1),
+    "pixel_unshuffle": lambda x: F.pixel_unshuffle(x, 2),
+    "dropout": lambda x: F.dropout(x, 0.5, False),
+    "to": lambda x: x.to(torch.float64),
+    "amax": lambda x: x.amax(1),
+    "max": lambda x: x.max(2)[0],
+    "logsumexp": lambda x: x[:, :1].logsumexp(1),
+    "min": lambda x: x.min(2)[0],
+    "amin": lambda x: x.amin((1, 2)),
+    "pad, constant": lambda x: F.pad(x, (1, 2), value=3.0),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x.reshape(1, 4, 3, 6), 2),
+    "t": lambda x: x[0, 0].t(),
+    "detach": lambda x: x + 0 * x.detach(),
+    "zeros_like": lambda x: x + torch.zeros_like(x),
+}
+SLOPES = {
+    "abs": torch.abs,
+    "atan": torch.atan,
+    "celu": F.celu,
+    "clamp": lambda x: x.clamp(-1, 1),
+    "clamp_max": lambda x: x.clamp_max(0.5),
+    "clamp_min": lambda x: x.clamp_min(0.5),
+    "cos": torch.cos,
+    "elu": lambda x: F.elu(x, 1.5),
+    "erf": torch.erf,
+    "gelu": F.gelu,
+    "gelu, tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "hardtanh": F.hardtanh,
+    "leaky_relu": lambda x: F.leaky_relu(x, -1.25),
+    "log_sigmoid": F.logsigmoid,
+    "mish": F.mish,
+    "neg": torch.neg,
+    "relu": torch.relu,
+    "relu6": F.relu6,
+    "selu": F.selu,
+    "sigmoid": torch.sigmoid,
+    "silu": F.silu,
+    "silu, by hand": lambda x: x * x.sigmoid(),
+    "sin": torch.sin,
+    "softplus": lambda x: F.softplus(x, 3.0),
+    "tanh": torch.tanh,
+}
+LINEAR = {
+    "conv1d": (nn.Conv1d(3, 2, 3, 2, 1), (1, 3, 9)),
+    "conv2d": (nn.Conv2d(3, 4, 3, 2, 1), (1, 3, 8, 6)),
+    "conv2d, same": (nn.Conv2d(2, 2, (2, 3), padding="same"), (1, 2, 5, 4)),
+    "conv2d, no batch": (nn.Conv2d(2, 2, 3), (2, 5, 4)),
+    "conv3d": (nn.Conv3d(1, 2, 2), (1, 1, 3, 4, 3)),
+    "conv_transpose1d": (nn.ConvTranspose1d(2, 3, 3, 2), (1, 2, 5)),
+    "conv_transpose2d": (nn.ConvTranspose2d(2, 3, 3, 2, 1, 1), (1, 2, 4, 3)),
+    "conv_transpose3d": (nn.ConvTranspose3d(1, 2, 2), (1, 1, 3, 2, 2)),
+    "linear": (nn.Linear(6, 4), (2, 3, 6)),
+    "matmul": (lambda x: x @ MATRIX, ROWS),
+    "matmul, left": (lambda x: MATRIX @ x, ROWS),
+    "mm": (lambda x: torch.mm(x, MATRIX), ROWS),
+    "addmm": (lambda x: torch.addmm(torch.ones(4), x, MATRIX, alpha=-3), ROWS),
+    "batch_norm": (batch_norm(), IMAGE),
+    "mul": (lambda x: -2.5 * x, IMAGE),
+    "mul, channels": (lambda x: FACTORS * x, IMAGE),
+    "div": (lambda x: x / 0.4, IMAGE),
+    "expand": (lambda x: x.expand(5, 3), (1, 3)),
+    "repeat": (lambda x: x.repeat(2, 3), ROWS),
+    "tile": (lambda x: x.tile(2, 3), ROWS),
+    "sum": (lambda x: x.sum((1, 2)), IMAGE),
+    "sum, all": (torch.sum, ROWS),
+    "mean": (lambda x: x.mean((2, 3), keepdim=True), IMAGE),
+    "pad": (lambda x: F.pad(x, (2, 1, 2, 3), "reflect"), IMAGE),
+    "pad, circular": (lambda x: F.pad(x, (2, 1), "circular"), (1, 2, 3)),
+    "pad, replicate": (lambda x: F.pad(x, (2, 1, 0, 3), "replicate"), IMAGE),
+    "upsample_nearest2d": (lambda x: F.interpolate(x, scale_factor=2), IMAGE),
+    "upsample_nearest3d": (lambda x: F.interpolate(x, (4, 4, 2)), (1, 1, 2, 2, 2)),
+    "upsample_nearest1d": (lambda x: F.interpolate(x, 7), (1, 2, 5)),
+    "adaptive_avg_pool2d": (nn.AdaptiveAvgPool2d((3, 2)), IMAGE),
+    "adaptive_avg_pool3d": (nn.AdaptiveAvgPool3d(2), (1, 1, 4, 2, 2)),
+    "avg_pool2d": (nn.AvgPool2d(2), IMAGE),
+}
+# Schur's test is not always tight, nor is the triangle's inequality.
+LOOSE = {
+    "mul, repeated": (lambda x: FACTORS * x, (2, 1, 1, 1), 1.6),
+    "cumsum": (lambda x: x.cumsum(1), ROWS, 1.7),
+    "avg_pool1d": (nn.AvgPool1d(3, 2, 1, count_include_pad=False), (1, 2, 7), 1.3),
+    "avg_pool2d, ceil": (nn.AvgPool2d(3, 2, 1, ceil_mode=True), IMAGE, 1.7),
+    "avg_pool3d": (nn.AvgPool3d(2, 1), (1, 1, 4, 3, 3), 1.5),
+    "adaptive_avg_pool1d": (nn.AdaptiveAvgPool1d(3), (1, 2, 7), 1.3),
+    "upsample_bilinear2d": (
+        lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+        IMAGE,
+        1.2,
+    ),
+    "upsample_linear1d": (
+        lambda x: F.interpolate(x, 9, mode="linear", align_corners=True),
+        (1, 2, 5),
+        1.2,
+    ),
+    "upsample_trilinear3d": (
+        lambda x: F.interpolate(x, (4, 4, 2), mode="trilinear"),
+        (1, 1, 2, 2, 2),
+        1.2,
+    ),
+    "softmax": (lambda x: x.softmax(1), (3, 2), 1.1),
+    "log_softmax": (lambda x: (5 * x).log_softmax(0) / 5, (4, 3), 1.1),
+    "layer_norm": (normalization(nn.LayerNorm, 6), ROWS, 2),
+    "rms_norm": (normalization(nn.RMSNorm, 6), ROWS, 2),
+    "group_norm": (normalization(nn.GroupNorm, 3, 3), IMAGE, 2),
+    "instance_norm": (normalization(nn.InstanceNorm2d, 3, affine=True), IMAGE, 2),
+    "prelu": (nn.PReLU(3, init=-1.5), IMAGE, 1.01),
+    "max_pool1d": (nn.MaxPool1d(3, 1, dilation=2), (1, 2, 9), 1.8),
+    "max_pool2d": (nn.MaxPool2d(3, 2, 1), IMAGE, 1.5),
+    "max_pool3d": (nn.MaxPool3d(2), (1, 1, 4, 4, 2), 1),
+    "add": (lambda x: torch.add(x, x[:, :, :1], alpha=2), IMAGE, 1.3),
+    "sub": (lambda x: torch.sub(x, x.flip(3), alpha=2), IMAGE, 1.01),
+    "rsub": (lambda x: 1 - x, IMAGE, 1),
+    "cat": (lambda x: torch.cat([x, 2 * x, torch.ones_like(x)], 1), IMAGE, 1),
+    "stack": (lambda x: torch.stack([x, x.flip(1)]), IMAGE, 1),
+    "maximum": (lambda x: torch.maximum(x, 3 * x), IMAGE, 1.1),
+    "minimum": (lambda x: torch.minimum(x, x[:, :, :1]), IMAGE, 3),
+    "linalg_vector_norm": (lambda x: torch.linalg.vector_norm(x, dim=1), IMAGE, 1),
+}
+CASES = (
+    {name: (f, IMAGE, 1) for name, f in MOVED.items()}
+    | {name: (f, (1, 200), 1.01) for name, f in SLOPES.items()}
+    | {name: (*case, 1.001) for name, case in LINEAR.items()}
+    | LOOSE
+)
+
+
+class Every(nn.Module):
+    """All cases in one model, an input and an output each."""
+
+    def __init__(self):
+        super().__init__()
+        functions = (f for f, *_ in CASES.values())
+        self.parts = nn.ModuleList(f for f in functions if isinstance(f, nn.Module))
+
+    def forward(self, *inputs):
+        return [f(x) for (f, *_), x in zip(CASES.values(), inputs)]
+
+
+@pytest.fixture(scope="module")
+def every():
+    """The bound of each case by itself."""
+    inputs = tuple(torch.zeros(shape) for _, shape, _ in CASES.values())
+    nodes, outputs = _nodes(Program(Every().eval(), inputs, {}))
+    bounds = [compose(nodes, [output], 1e-4) for output in outputs]
+    return dict(zip(CASES, bounds)), {node.operator for node in nodes}
+
+
+def largest_of_jacobians(f, shape, rng):
+    """The largest norm of a Jacobian at some inputs, small and large."""
+    found = []
+    for size in (0.01, 1.0, 3.0):
+        x = torch.from_numpy(size * rng.standard_normal(shape)).float()
+        matrix = torch.autograd.functional.jacobian(f, x)
+        found.append(torch.linalg.matrix_norm(matrix.reshape(-1, x.numel()), 2))
+    return float(max(found))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_jacobian_exceeds_the_bound_of_an_operator(case, every, rng):
+    bounds, _ = every
+    f, shape, loose = CASES[case]
+    found = largest_of_jacobians(f, shape, rng)
+    assert found <= bounds[case].upper * ROUNDING
+    assert bounds[case].upper <= found * loose * ROUNDING
+    assert not bounds[case].unknown
+
+
+def test_every_rule_has_a_case(every):
+    _, operators = every
+    assert set(RULES) - operators == set()
+
+
+class Network(nn.Module):
+    """Residual, with pools, concatenation and everything in its usual place."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(2, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.inner = nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect")
+        self.pool = nn.MaxPool2d(2)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.stem(x)), inplace=True)
+        x = x + F.silu(self.inner(x))
+        x = torch.cat([self.pool(x), F.avg_pool2d(x, 2)], 1)
+        return self.head(x.mean((2, 3)))
+
+
+def norm_of(model, shape):
+    return np.linalg.norm(matrix_of(copy.deepcopy(model).double(), shape), 2)
+
+
+def test_a_batch_norm_belongs_to_the_convolution_before_it():
+    model = nn.Sequential(nn.Conv2d(3, 3, 3, 2, 1, bias=False), batch_norm())
+    bounds = lipschitz(model.eval(), torch.randn(2, 3, 8, 6))
+    model[1].running_mean.zero_()
+    norm = norm_of(model, (3, 8, 6))
+    assert [part.name for part in bounds.parts] == ["0+1"]
+    assert bounds.lower <= norm * (1 + 1e-9)
+    assert norm <= bounds.upper <= norm * 1.001
+    assert bounds.lower >= 0.98 * norm
+
+
+def test_layers_in_a_row_are_multiplied():
+    torch.manual_seed(0)
+    first, last = nn.Conv1d(2, 3, 3, padding=1, bias=False), nn.Linear(7, 2, bias=False)
+    model = nn.Sequential(first, nn.Tanh(), last)
+    bounds = lipschitz(model, torch.zeros(1, 2, 7), rtol=1e-6)
+    linear = nn.Sequential(first, last)  # which it is near zero
+    assert bounds.upper == pytest.approx(
+        norm_of(first, (2, 7)) * norm_of(last, (3, 7)), rel=1e-5
+    )
+    assert bounds.lower == pytest.approx(norm_of(linear, (2, 7)), rel=0.02)
+    assert bounds.parts[-1].total == bounds.upper
+
+
+def test_a_network_is_left_as_it_was(rng):
+    torch.manual_seed(1)
+    model, x = Network().train(), torch.randn(3, 2, 8, 8)
+    before = copy.deepcopy(model.state_dict())
+    bounds = lipschitz(model, x)
+    assert model.training
+    assert all(torch.equal(a, before[k]) for k, a in model.state_dict().items())
+    jacobian = torch.autograd.functional.jacobian(model.double().eval(), x.double())
+    gain = float(torch.linalg.matrix_norm(jacobian.reshape(9, -1), 2))
+    assert 0.95 * gain <= bounds.lower <= bounds.upper < math.inf
+    for _ in range(20):
+        a, b = (torch.from_numpy(rng.standard_normal((1, 2, 8, 8))) for _ in range(2))
+        assert (model(a) - model(b)).norm() <= bounds.upper * (a - b).norm()
+
+
+def test_the_lower_bound_is_attained_where_derivatives_are_not():
+    def zero(x):  # whose derivative at zero is 1, by autograd
+        return x - F.relu(x) + F.relu(-x)
+
+    class Zero(nn.Module):
+        def forward(self, x):
+            return zero(x)
+
+    assert torch.autograd.functional.jacobian(zero, torch.zeros(2)).norm() > 1
+    assert lipschitz(Zero(), torch.zeros(1, 2)).lower == 0
+
+
+class Attention(nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.gate, self.last = nn.Linear(4, 4), last
+
+    def forward(self, x):
+        return self.last(x * self.gate(x).sigmoid())
+
+
+def test_what_has_no_bound_is_named():
+    bounds = lipschitz(Attention(nn.Linear(4, 4)), torch.randn(2, 4))
+    assert bounds.upper == math.inf
+    (name,) = bounds.unknown
+    assert name == "mul"
+    assert "both depend on the input" in bounds.unknown[name]
+    assert bounds.lower > 0
+    assert "without an upper bound" in str(bounds)
+    assert "inf" in bounds.table()
+
+
+def test_what_is_multiplied_by_zero_is_constant():
+    last = nn.Linear(4, 4)
+    nn.init.zeros_(last.weight)
+    bounds = lipschitz(Attention(last), torch.randn(2, 4))
+    assert (bounds.lower, bounds.upper) == (0, 0)
+
+
+def test_weights_that_are_computed_count_as_they_are():
+    torch.manual_seed(0)
+    layer = nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 2, 3, bias=False))
+    bounds = lipschitz(layer, torch.randn(1, 2, 6, 6))
+    weight = layer.weight.detach().numpy()
+    norm = cs.operator_norm(weight, cs.Geometry((6, 6), padding=0, boundary="zeros"))
+    assert bounds.upper == pytest.approx(float(norm.upper), rel=2e-3)
+
+
+def test_all_inputs_are_one_and_what_is_not_real_is_constant():
+    class Two(nn.Module):
+        def forward(self, x, count, *, y):
+            return x * count + 3 * y, 4 * x
+
+    bounds = lipschitz(Two(), torch.ones(2, 3), torch.tensor(2), y=torch.ones(2, 3))
+    assert bounds.upper == pytest.approx(math.hypot(2 + 3, 4))
+    exact = np.linalg.norm([[2, 3], [4, 0]], 2)
+    assert bounds.lower == pytest.approx(exact, rel=1e-2)
+
+
+def test_indices_jump():
+    class Chosen(nn.Module):
+        def forward(self, x):
+            return x.argmax(1).float()
+
+    bounds = lipschitz(Chosen(), torch.randn(2, 3))
+    assert bounds.upper == math.inf
+    assert "jumps" in bounds.unknown["argmax"]
+
+
+def test_half_precision():
+    model = nn.Conv2d(2, 2, 3, bias=False).bfloat16()
+    bounds = lipschitz(model, torch.randn(1, 2, 6, 6, dtype=torch.bfloat16))
+    assert bounds.lower <= norm_of(model, (2, 6, 6)) <= bounds.upper
+
+
+def test_models_that_cannot_be_traced():
+    class Branches(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(ValueError, match=r"must be one that torch\.export can trace"):
+        lipschitz(Branches(), torch.ones(2))
+
+
+def test_an_example_of_whole_numbers():
+    with pytest.raises(ValueError, match="must hold an array of real numbers"):
+        lipschitz(nn.Embedding(3, 2), torch.tensor([1]))
