@@ -475,7 +475,7 @@ def dequantized(scale, *names, **attributes):
             dequantized(np.ones(2, "f"), "s", output_dtype=10),
             "its weight is computed by DequantizeLinear",
         ),
-        (reading(tensors=[stored("w", np.ones((1, 1, 1), int))]), "holds INT64"),
+        (reading(tensors=[stored("w", np.ones((1, 1, 1), int))]), "holds int64"),
         (reading(tensors=[stored("w", WEIGHT.astype("int8"))]), "holds int8"),
         (reading(tensors=[stored("w", np.array([["s"]], object))]), "holds STRING"),
         (reading(tensors=[Tensor(name="w", data_type=99)]), "holds an unknown type"),

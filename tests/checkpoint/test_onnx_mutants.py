@@ -26,8 +26,10 @@ from onnx_models import (
 
 from convspectra._checkpoint import onnx_file, onnx_geometry, onnx_weights
 from convspectra._checkpoint.onnx_file import read_onnx
+from convspectra._checkpoint.onnx_network import read_network
 from convspectra._checkpoint.sandbox import Limits
 from convspectra._checkpoint.stored import Refusal
+from convspectra._network.compose import compose
 
 FAILED = "failed or went beyond its limits, so that sizes of inputs are not known"
 
@@ -274,9 +276,17 @@ def small_model():
         make_node("Reshape", ["f", "n"], ["h"]),
         make_node("Gemm", ["h", "m"], ["o"], transB=1, alpha=0.5),
         make_node("If", ["x"], ["y"], "either", then_branch=body),
+        make_node("Pad", ["o", "p"], ["a"], mode="edge"),
+        make_node("MaxPool", ["a"], ["b"], kernel_shape=[2], dilations=[1]),
+        make_node("AveragePool", ["b"], ["j"], kernel_shape=[2], strides=[2]),
+        make_node("LogSoftmax", ["j"], ["r"], axis=2),
+        make_node("ReduceMean", ["r", "t"], ["u"]),
+        make_node("Mul", ["u", "g"], ["z"]),
     ]
     tensors = [stored("w", WEIGHT), stored("g", np.ones(2)), stored("m", np.eye(2))]
-    model = model_of(nodes, [*tensors, *quantized], [value("x", [1, 2, 9])])
+    tensors += [stored("p", np.array([0, 0, 1, 0, 0, 2])), stored("t", np.array([2]))]
+    inputs, outputs = [value("x", [1, 2, 9])], ("y", "z")
+    model = model_of(nodes, [*tensors, *quantized], inputs, outputs)
     model.graph.value_info.append(value("f", [1, 2, 11]))
     return model.SerializeToString()
 
@@ -371,6 +381,7 @@ def outcomes(tmp_path, count):
                 if kernel.factors is not None:
                     kernel.factors()
             network.write(tmp_path / "new.onnx", {})
+            compose(*read_network(tmp_path / "model.onnx"), rtol=0.1)
             read += 1
         except (ValueError, OSError) as error:
             reasons.append(f"{error}")

@@ -2,18 +2,22 @@
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from .._base import require
 from .onnx_advice import free_sizes, lost_sizes
 from .onnx_geometry import (
+    Inferred,
+    has_convolutions,
     resize,
     sizes_in,
     without_weights,
 )
 from .onnx_layers import GraphLayer, layers_of
-from .onnx_scopes import scopes, short
+from .onnx_scopes import Scope, scopes, short
 from .onnx_weights import LARGEST, Stored, copy_model
 from .records import LINEAR, Kernel, Network
 from .stored import Refusal, parsing
@@ -39,25 +43,9 @@ def read_onnx(path: Path, sizes: tuple[int, ...] | None = None) -> Network:
         Of the network's input, mostly (batch, channels, *grid): instead of those that
         the file states or leaves open.
     """
-    onnx = require("onnx", extra="onnx")
-    if path.stat().st_size > LARGEST:
-        raise Refusal(
-            f"An .onnx file must have at most {LARGEST} bytes, got "
-            f"{path.stat().st_size}. Save its weights as external data."
-        )
+    model, inferred, found_scopes = opened(path, sizes, has_convolutions)
     with parsing(".onnx file"):
-        model = onnx.ModelProto.FromString(path.read_bytes())
-        if not model.graph.node or not model.opset_import:
-            raise Refusal(
-                "An .onnx file must hold a graph and the version of its operators, got "
-                "one without. It is cut short, or something else."
-            )
-        light = without_weights(model, path)
-    if sizes is not None:
-        resize(light.graph, sizes)
-    with parsing(".onnx file"):
-        inferred = sizes_in(light)
-        found, others = layers_of(model, scopes(model, inferred.shapes, path))
+        found, others = layers_of(model, found_scopes)
         failed = [("shape inference", FAILED)] if inferred.failed else []
         taken: set[str] = set()
         named = _named(found, taken)
@@ -80,6 +68,36 @@ def read_onnx(path: Path, sizes: tuple[int, ...] | None = None) -> Network:
             copy_model, path, model, {kernel.name: weight for kernel, weight in named}
         ),
     )
+
+
+def opened(
+    path: Path,
+    sizes: tuple[int, ...] | None,
+    needs_sizes: Callable[[Any], bool] = lambda _: True,
+) -> tuple[Any, Inferred, list[Scope]]:
+    """A model, the sizes of its arrays, and its graphs; the whole one is the first.
+
+    Sizes are inferred if the graph needs them, which takes a process of its own.
+    """
+    onnx = require("onnx", extra="onnx")
+    if path.stat().st_size > LARGEST:
+        raise Refusal(
+            f"An .onnx file must have at most {LARGEST} bytes, got "
+            f"{path.stat().st_size}. Save its weights as external data."
+        )
+    with parsing(".onnx file"):
+        model = onnx.ModelProto.FromString(path.read_bytes())
+        if not model.graph.node or not model.opset_import:
+            raise Refusal(
+                "An .onnx file must hold a graph and the version of its operators, got "
+                "one without. It is cut short, or something else."
+            )
+        light = without_weights(model, path)
+    if sizes is not None:
+        resize(light.graph, sizes)
+    with parsing(".onnx file"):
+        inferred = sizes_in(light) if needs_sizes(light.graph) else Inferred([])
+        return model, inferred, list(scopes(model, inferred.shapes, path))
 
 
 def _channels(kernel: Kernel) -> int:

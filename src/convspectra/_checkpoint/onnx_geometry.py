@@ -92,11 +92,14 @@ def resize(graph: Any, sizes: tuple[int, ...]) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
+def has_convolutions(graph: Any) -> bool:
+    """Whether some node needs to know the sizes of its input."""
+    nodes = (node for part in graphs(graph) for node in part.node)
+    return any("Conv" in node.op_type for node in nodes)
+
+
 def sizes_in(light: Any) -> Inferred:
     """The sizes of arrays by name, in each graph, and where or why there are none."""
-    nodes = (node for graph in graphs(light.graph) for node in graph.node)
-    if not any("Conv" in node.op_type for node in nodes):
-        return Inferred([])
     data = light.SerializeToString()
     try:
         found = json.loads(run(WORKER, onnx_limits(len(data)), data=data))

@@ -19,6 +19,7 @@ DTYPES = {
     4: "uint16",
     5: "int16",
     6: "int32",
+    7: "int64",
     10: "float16",
     11: "float64",
     16: "bfloat16",

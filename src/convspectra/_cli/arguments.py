@@ -5,12 +5,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 from .options import (
+    CLOSENESS,
     FILE,
     add_bound,
     add_budget,
     add_file,
     add_folding,
     add_geometry,
+    add_input,
+    add_output,
     add_report,
     level,
     sizes,
@@ -27,6 +30,7 @@ examples:
   convspectra norm model.safetensors --key '*.conv1.weight' --grid 32 --boundary zeros
   convspectra norm model.safetensors --fail-above 1
   convspectra project kernel.npy --grid none --max-norm 1 -o bounded.npy
+  convspectra lipschitz model.onnx
 
 exit codes: 0 done, 1 the check of --fail-above failed, 2 could not run.
 `convspectra COMMAND --help` lists the options of a command."""
@@ -58,6 +62,15 @@ DIFF = """
 Shows the norm in both files of every layer that they share, and the factor by which it
 grew, largest growth first. Exit code 1: some norm may have grown by more than
 --fail-above."""
+
+LIPSCHITZ = """
+
+Prints every part that changes the size of what goes through it, with a certified bound
+on its own Lipschitz constant and on that of all parts up to it: layers with the
+BatchNorm after them, slopes of functions, sums and the like. The last is the bound of
+the network, for inputs of any numbers. It grows with depth, and is usually far above
+the constant itself. A part without a bound is named, and then the network has none
+either. In Python, `convspectra.torch.lipschitz` also has a lower bound."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -200,4 +213,25 @@ def parser() -> argparse.ArgumentParser:
     add_file(compare, grid=sizes)
     add_budget(compare)
     add_folding(compare)
+
+    lipschitz = add(
+        "lipschitz",
+        "a certified bound on the Lipschitz constant of a whole network",
+        "",
+        "model.onnx --input 1x3x224x224",
+        "model.onnx --json --fail-above 100",
+        more=LIPSCHITZ,
+    )
+    lipschitz.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help=".onnx: a whole network"
+    )
+    add_input(lipschitz, ".onnx")
+    add_budget(lipschitz)
+    add_output(lipschitz, 1e-3, CLOSENESS)
+    lipschitz.add_argument(
+        "--fail-above",
+        type=level,
+        metavar="L",
+        help="exit with 1 if the bound exceeds this, or if there is none",
+    )
     return top

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from .arguments import parser
 from .diff import diff
 from .kernels import clipped, compare, norm, projected, values
+from .lipschitz import lipschitz
 from .render import say
 from .report import report
 
@@ -21,6 +22,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "clip": clipped,
     "project": projected,
     "compare": compare,
+    "lipschitz": lipschitz,
 }
 
 

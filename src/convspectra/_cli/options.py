@@ -132,16 +132,7 @@ def add_geometry(
             "every floating-point array with at least 3 axes)"
         ),
     )
-    to.add_argument(
-        "--input",
-        dest="sizes",
-        type=_all_sizes,
-        metavar="SIZES",
-        help=(
-            "the network's input shape, like 1x3x224x224, for a file with a graph "
-            f"({WITH_GRAPH})"
-        ),
-    )
+    add_input(to, WITH_GRAPH)
     to.add_argument(
         "--geometry",
         dest="table",
@@ -219,6 +210,25 @@ def add_geometry(
             "change linear layers only with this option"
         ),
     )
+    add_output(to, rtol, closeness)
+
+
+def add_input(to: argparse.ArgumentParser, where: str) -> None:
+    """The sizes of a network's input, which its graph may leave open."""
+    to.add_argument(
+        "--input",
+        dest="sizes",
+        type=_all_sizes,
+        metavar="SIZES",
+        help=(
+            "the network's input shape, like 1x3x224x224, for a file with a graph "
+            f"({where})"
+        ),
+    )
+
+
+def add_output(to: argparse.ArgumentParser, rtol: float, closeness: str) -> None:
+    """How close numbers are, and how they are printed."""
     to.add_argument(
         "--rtol",
         type=float,

@@ -52,6 +52,13 @@ GROWTH = {
     "grew from": "growth_lower",
     " to": "growth_upper",
 }
+PARTS = {
+    "part": "name",
+    "operator": "operator",
+    "norm": "norm",
+    "so far": "total",
+    "method": "method",
+}
 CHECKPOINTS = {
     "checkpoint": "name",
     "layers": "layers",

@@ -5,11 +5,9 @@ Of several checkpoints there is a result for each, and their norms over training
 
 import argparse
 import os
-from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from .._report.from_file import document_of, document_on, report_on
 from .._report.many import Outcome, each_checkpoint, natural_key, shard, trajectories
 from .._report.spectra import summary_lines
 from .._text import Upper, tree
+from .embedded import file_or_embedded
 from .options import options_of
 from .outputs import (
     as_csv,
@@ -34,7 +33,6 @@ from .render import CHECKPOINTS, as_json, say, show, table
 
 INTERRUPTED = 130  # the exit code of a command that was interrupted, as shells have it
 FOLDER = Path("convspectra-report")
-EMBEDDED = "cifar10_resnet.onnx"
 
 
 def report(args: argparse.Namespace) -> int:
@@ -43,13 +41,7 @@ def report(args: argparse.Namespace) -> int:
         raise ValueError("`--shard` must come with the files to share, got none.")
     if len(args.files) > 1 or args.shard:
         return _several(args, _folder(args) or FOLDER)
-    with ExitStack() as stack:
-        if args.files:
-            (path,) = args.files
-        else:
-            source = files("convspectra") / "_data" / EMBEDDED
-            path = stack.enter_context(as_file(source))
-            say("no file given: a residual network for CIFAR-10 that comes with this.")
+    with file_or_embedded(args.files[0] if args.files else None) as path:
         return _one(args, path)
 
 

@@ -1,0 +1,217 @@
+"""Bounds of whole ONNX networks, judged by onnx's own evaluator."""
+
+import math
+
+import numpy as np
+import pytest
+from optional import needed
+
+onnx = needed("onnx")
+
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+from onnx_models import make_node, model_of, stored, value  # noqa: E402
+
+from convspectra._checkpoint.onnx_network import read_network  # noqa: E402
+from convspectra._checkpoint.onnx_operators import RULES, SLOPED  # noqa: E402
+from convspectra._network.compose import compose  # noqa: E402
+
+ROOM = 1 + 1e-3  # for differences in the place of derivatives, and single precision
+IMAGE = (1, 3, 6, 4)
+FACTORS = np.array([0.5, -2.0, 1.0])
+GAMMA, VARIANCE = np.array([0.5, -2.0, 1.0]), np.array([0.2, 1.5, 0.1])
+
+
+def case(op, *tensors, shape=IMAGE, loose=1.001, reads=None, **attributes):
+    """A network of one node, whose inputs are x and these tensors."""
+    return op, tensors, shape, loose, reads, attributes
+
+
+ints = np.array
+CASES = {
+    "DepthToSpace": case("DepthToSpace", shape=(1, 4, 2, 3), blocksize=2),
+    "Dropout": case("Dropout"),
+    "Flatten": case("Flatten"),
+    "GlobalMaxPool": case("GlobalMaxPool"),
+    "Identity": case("Identity"),
+    "ReduceMax": case("ReduceMax", ints([2, 3])),
+    "ReduceMin": case("ReduceMin", ints([1])),
+    "Reshape": case("Reshape", ints([6, -1])),
+    "Slice": case("Slice", ints([1]), ints([5]), ints([2])),
+    "SpaceToDepth": case("SpaceToDepth", blocksize=2),
+    "Split": case("Split", ints([4, 2]), axis=2),
+    "Squeeze": case("Squeeze", ints([0])),
+    "Transpose": case("Transpose", perm=[0, 2, 3, 1]),
+    "Unsqueeze": case("Unsqueeze", ints([0])),
+    **{
+        op: case(op, shape=(1, 150), loose=1.03)
+        for op in (*SLOPED.split(), "Elu", "HardSigmoid", "LeakyRelu", "Selu")
+        if op != "Softmax"
+    },
+    "Elu, steep": case("Elu", shape=(1, 150), alpha=1.5, loose=1.02),
+    "LeakyRelu, steep": case("LeakyRelu", alpha=-1.5),
+    "PRelu": case("PRelu", FACTORS[:, None, None]),
+    "Softmax": case("Softmax", shape=(3, 2), loose=1.1),
+    "LogSoftmax": case("LogSoftmax", shape=(3, 2), axis=0, loose=1.3),
+    "MaxPool": case("MaxPool", kernel_shape=[3, 3], strides=[2, 2], loose=1.5),
+    "MaxPool, dilated": case("MaxPool", kernel_shape=[2, 2], dilations=[2, 2], loose=2),
+    "AveragePool": case("AveragePool", kernel_shape=[2, 2], strides=[2, 2]),
+    "AveragePool, padded": case(
+        "AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], loose=1.9
+    ),
+    "AveragePool, counted": case(
+        "AveragePool",
+        kernel_shape=[3, 3],
+        pads=[1, 1, 1, 1],
+        count_include_pad=1,
+        loose=1.3,
+    ),
+    "AveragePool, same": case(
+        "AveragePool", kernel_shape=[2, 2], auto_pad="SAME_UPPER", loose=2.5
+    ),
+    "GlobalAveragePool": case("GlobalAveragePool"),
+    "ReduceMean": case("ReduceMean", ints([2, 3])),
+    "ReduceMean, all": case("ReduceMean"),
+    "ReduceSum": case("ReduceSum", ints([-1])),
+    "Pad": case("Pad", ints([0, 0, 1, 2, 0, 0, 0, 1])),
+    "Pad, reflect": case("Pad", ints([0, 0, 1, 2, 0, 0, 3, 1]), mode="reflect"),
+    "Pad, edge": case("Pad", ints([0, 0, 2, 0, 0, 0, 3, 1]), mode="edge"),
+    "Pad, wrap": case("Pad", ints([0, 0, 2, 0, 0, 0, 3, 1]), mode="wrap"),
+    "Resize": case(
+        "Resize", np.array([]), np.array([1, 1, 2, 3], np.float32), mode="nearest"
+    ),
+    "BatchNormalization": case(
+        "BatchNormalization", GAMMA, GAMMA, GAMMA, VARIANCE, epsilon=0.01
+    ),
+    "LayerNormalization": case(
+        "LayerNormalization", GAMMA, shape=(4, 3), epsilon=4.0, loose=2
+    ),
+    "InstanceNormalization": case(
+        "InstanceNormalization", GAMMA, GAMMA, epsilon=4.0, loose=2
+    ),
+    "GroupNormalization": case(
+        "GroupNormalization", GAMMA, GAMMA, epsilon=4.0, num_groups=3, loose=2
+    ),
+    "Add": case("Add", FACTORS[:, None, None]),
+    "Add, to itself": case("Add", reads=("x", "x")),
+    "Add, repeated": case("Add", np.ones((3, 1)), shape=(1, 4)),
+    "Sub": case("Sub", np.array(2.0), reads=("t0", "x")),
+    "Sum": case("Sum", reads=("x", "x", "x")),
+    "Concat": case("Concat", reads=("x", "x"), axis=1),
+    "Max": case("Max", reads=("x", "x"), loose=1.5),
+    "Min": case("Min", np.zeros(4), loose=1.01),
+    "Mul": case("Mul", np.array(-2.5)),
+    "Mul, channels": case("Mul", FACTORS[:, None, None], reads=("t0", "x")),
+    "Mul, repeated": case("Mul", FACTORS[:, None], shape=(1, 4), loose=1.6),
+    "Div": case("Div", np.array(0.4)),
+    "Conv": case("Conv", np.arange(-27.0, 27).reshape(2, 3, 3, 3), pads=[1, 1, 1, 1]),
+    "Conv, grouped": case("Conv", np.arange(6.0).reshape(3, 1, 2, 1), group=3),
+    "ConvTranspose": case(
+        "ConvTranspose", np.arange(-9.0, 9).reshape(3, 1, 2, 3), strides=[2, 1]
+    ),
+    "Gemm": case("Gemm", np.arange(-6.0, 6).reshape(3, 4), shape=(2, 4), transB=1),
+    "MatMul": case("MatMul", np.arange(12.0).reshape(4, 3), shape=(2, 4)),
+    "MatMul, left": case(
+        "MatMul", np.arange(12.0).reshape(3, 4), shape=(4, 2), reads=("t0", "x")
+    ),
+}
+
+
+def written(model, tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def parts_of(name, number=""):
+    """The node, tensors and input of a case, with a number after their names."""
+    op, tensors, shape, _, reads, attributes = CASES[name]
+    names = [f"t{i}" for i in range(len(tensors))]
+    inputs = [f"{each}{number}" for each in reads or ["x", *names]]
+    outputs = [f"y{number}", f"z{number}"] if op == "Split" else [f"y{number}"]
+    node = make_node(op, inputs, outputs, f"node {number}", **attributes)
+    arrays = [stored(f"{n}{number}", t) for n, t in zip(names, tensors)]
+    return node, arrays, value(f"x{number}", shape)
+
+
+def network(name):
+    node, arrays, x = parts_of(name)
+    return model_of([node], arrays, [x], [value("y")])
+
+
+@pytest.fixture(scope="module")
+def bounds_of_all(tmp_path_factory):
+    """The bound of each case by itself, from one file with all of them."""
+    parts = [parts_of(name, number) for number, name in enumerate(CASES)]
+    model = model_of(
+        [node for node, _, _ in parts],
+        [array for _, arrays, _ in parts for array in arrays],
+        [x for _, _, x in parts],
+        [value(f"y{number}") for number in range(len(parts))],
+    )
+    nodes, outputs = read_network(written(model, tmp_path_factory.mktemp("onnx")))
+    return {n: compose(nodes, [y], 1e-4) for n, y in zip(CASES, outputs, strict=True)}
+
+
+def largest_of_jacobians(model, shape, rng):
+    """By differences of outputs, at small and at large inputs."""
+    run, found, step = ReferenceEvaluator(model), [], 1e-3
+    for size in (0.01, 1.0, 3.0):
+        x = size * rng.standard_normal(shape)
+        columns = []
+        for i in range(x.size):
+            change = np.zeros(x.size)
+            change[i] = step
+            ends = [
+                run.run(None, {"x": x + s * change.reshape(shape)}) for s in (1, -1)
+            ]
+            columns.append((ends[0][0] - ends[1][0]).ravel() / (2 * step))
+        found.append(np.linalg.norm(np.transpose(columns), 2))
+    return max(found)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_jacobian_exceeds_the_bound_of_an_operator(name, bounds_of_all, rng):
+    bounds, (_, _, shape, loose, *_) = bounds_of_all[name], CASES[name]
+    found = largest_of_jacobians(network(name), shape, rng)
+    assert not bounds.unknown
+    assert found <= bounds.upper * ROOM
+    assert bounds.upper <= found * loose * ROOM
+
+
+def test_every_rule_has_a_case():
+    assert set(RULES) <= {op for op, *_ in CASES.values()}
+
+
+def residual(last="Relu"):
+    """Conv, BatchNorm and a function, beside a shortcut."""
+    weight = np.arange(-9.0, 9).reshape(2, 1, 3, 3).repeat(2, 1)
+    norm = np.array([[0.5, -1], [1, 2], [3, 4], [5, 6]])
+    nodes = [
+        make_node("Conv", ["x", "w"], ["a"], "conv", pads=[1, 1, 1, 1]),
+        make_node("BatchNormalization", ["a", "n0", "n1", "n2", "n3"], ["b"], "norm"),
+        make_node(last, ["b"], ["c"], "last"),
+        make_node("Add", ["x", "c"], ["y"], "add"),
+    ]
+    tensors = [stored(f"n{i}", x) for i, x in enumerate(norm)] + [stored("w", weight)]
+    return model_of(nodes, tensors, [value("x", (1, 2, 5, 4))])
+
+
+def test_a_batch_norm_belongs_to_the_convolution_before_it(tmp_path, rng):
+    model = residual()
+    bounds = compose(*read_network(written(model, tmp_path)), 1e-4)
+    assert [part.name for part in bounds.parts] == ["conv+norm", "add"]
+    assert bounds.upper == pytest.approx(1 + bounds.parts[0].norm)
+    assert largest_of_jacobians(model, (1, 2, 5, 4), rng) <= bounds.upper
+
+
+def test_what_has_no_bound_is_named(tmp_path):
+    bounds = compose(*read_network(written(residual(last="Exp"), tmp_path)), 1e-4)
+    assert bounds.upper == math.inf
+    assert bounds.unknown == {"last": "this operator is not known"}
+
+
+def test_sizes_that_nobody_states(tmp_path):
+    node = make_node("GlobalAveragePool", ["x"], ["y"], "mean")
+    path = written(model_of([node], [], [value("x", ["N", 3, "H", "W"])]), tmp_path)
+    assert "sizes" in compose(*read_network(path), 1e-4).unknown["mean"]
+    assert compose(*read_network(path, (1, 3, 4, 4)), 1e-4).upper == 0.25
