@@ -16,9 +16,9 @@ from torch.nn import functional as F  # noqa: E402
 import convspectra as cs  # noqa: E402
 from convspectra._network.compose import compose  # noqa: E402
 from convspectra.torch import lipschitz  # noqa: E402
-from convspectra.torch._lipschitz import _nodes  # noqa: E402
+from convspectra.torch._lipschitz import Graph  # noqa: E402
 from convspectra.torch._operators import RULES  # noqa: E402
-from convspectra.torch._program import Program  # noqa: E402
+from convspectra.torch._program import Program, overload  # noqa: E402
 
 ROUNDING = 1 + 1e-5  # of Jacobians in single precision
 IMAGE, ROWS = (1, 3, 6, 4), (4, 6)
@@ -67,13 +67,13 @@ MOVED = {
     "to": lambda x: x.to(torch.float64),
     "amax": lambda x: x.amax(1),
     "max": lambda x: x.max(2)[0],
-    "logsumexp": lambda x: x[:, :1].logsumexp(1),
+    "max, all": torch.max,
+    "min, all": torch.min,
     "min": lambda x: x.min(2)[0],
     "amin": lambda x: x.amin((1, 2)),
     "pad, constant": lambda x: F.pad(x, (1, 2), value=3.0),
     "pixel_shuffle": lambda x: F.pixel_shuffle(x.reshape(1, 4, 3, 6), 2),
     "t": lambda x: x[0, 0].t(),
-    "detach": lambda x: x + 0 * x.detach(),
     "zeros_like": lambda x: x + torch.zeros_like(x),
 }
 SLOPES = {
@@ -108,6 +108,8 @@ SLOPES = {
 LINEAR = {
     "conv1d": (nn.Conv1d(3, 2, 3, 2, 1), (1, 3, 9)),
     "conv2d": (nn.Conv2d(3, 4, 3, 2, 1), (1, 3, 8, 6)),
+    "conv1d, same": (nn.Conv1d(2, 2, 4, padding="same"), (1, 2, 7)),
+    "conv3d, same": (nn.Conv3d(1, 1, 2, padding="same"), (1, 1, 3, 2, 3)),
     "conv2d, same": (nn.Conv2d(2, 2, (2, 3), padding="same"), (1, 2, 5, 4)),
     "conv2d, no batch": (nn.Conv2d(2, 2, 3), (2, 5, 4)),
     "conv3d": (nn.Conv3d(1, 2, 2), (1, 1, 3, 4, 3)),
@@ -129,6 +131,7 @@ LINEAR = {
     "sum": (lambda x: x.sum((1, 2)), IMAGE),
     "sum, all": (torch.sum, ROWS),
     "mean": (lambda x: x.mean((2, 3), keepdim=True), IMAGE),
+    "mean, all": (torch.mean, IMAGE),
     "pad": (lambda x: F.pad(x, (2, 1, 2, 3), "reflect"), IMAGE),
     "pad, circular": (lambda x: F.pad(x, (2, 1), "circular"), (1, 2, 3)),
     "pad, replicate": (lambda x: F.pad(x, (2, 1, 0, 3), "replicate"), IMAGE),
@@ -174,11 +177,12 @@ LOOSE = {
     "max_pool3d": (nn.MaxPool3d(2), (1, 1, 4, 4, 2), 1),
     "add": (lambda x: torch.add(x, x[:, :, :1], alpha=2), IMAGE, 1.3),
     "sub": (lambda x: torch.sub(x, x.flip(3), alpha=2), IMAGE, 1.01),
-    "rsub": (lambda x: 1 - x, IMAGE, 1),
+    "rsub": (lambda x: torch.rsub(x, 1, alpha=3), IMAGE, 1),
     "cat": (lambda x: torch.cat([x, 2 * x, torch.ones_like(x)], 1), IMAGE, 1),
     "stack": (lambda x: torch.stack([x, x.flip(1)]), IMAGE, 1),
     "maximum": (lambda x: torch.maximum(x, 3 * x), IMAGE, 1.1),
     "minimum": (lambda x: torch.minimum(x, x[:, :, :1]), IMAGE, 3),
+    "logsumexp": (lambda x: x.logsumexp(3), IMAGE, 2),
     "linalg_vector_norm": (lambda x: torch.linalg.vector_norm(x, dim=1), IMAGE, 1),
 }
 CASES = (
@@ -203,11 +207,12 @@ class Every(nn.Module):
 
 @pytest.fixture(scope="module")
 def every():
-    """The bound of each case by itself."""
+    """The bound of each case by itself, and the operators of all of them."""
     inputs = tuple(torch.zeros(shape) for _, shape, _ in CASES.values())
-    nodes, outputs = _nodes(Program(Every().eval(), inputs, {}))
-    bounds = [compose(nodes, [output], 1e-4) for output in outputs]
-    return dict(zip(CASES, bounds)), {node.operator for node in nodes}
+    program = Program(Every().eval(), inputs, {})
+    graph = Graph(program)
+    bounds = [compose(graph.nodes, [output], 1e-4) for output in graph.outputs]
+    return dict(zip(CASES, bounds, strict=True)), set(map(overload, program.calls()))
 
 
 def largest_of_jacobians(f, shape, rng):
@@ -233,6 +238,136 @@ def test_no_jacobian_exceeds_the_bound_of_an_operator(case, every, rng):
 def test_every_rule_has_a_case(every):
     _, operators = every
     assert set(RULES) - operators == set()
+
+
+class Function(nn.Module):
+    """A model that is one function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *x):
+        return self.function(*x)
+
+
+def operator_of_others(name, function):
+    """An operator of another library, with the name of one of PyTorch's."""
+
+    @torch.library.custom_op(f"convspectra_tests::{name}", mutates_args=())
+    def operator(x: torch.Tensor) -> torch.Tensor:
+        return function(x)
+
+    operator.register_fake(torch.empty_like)
+    return operator
+
+
+ten_times = operator_of_others("relu", lambda x: 10 * x)
+square = operator_of_others("sigmoid", torch.clone)
+WIDE = torch.zeros(5, 4)
+# What looks like an operator with a bound, and has another or none: a function, the
+# sizes of its input, and what two inputs attain at least.
+OTHER_ARGUMENTS = {
+    "of another library": (ten_times, (1, 4), 10),
+    "a gate of another library": (lambda x: x * square(x), (1, 4), math.inf),
+    "larger of x and a wider constant": (lambda x: torch.max(x, WIDE), (1, 4), 5**0.5),
+    "clamped by a wider constant": (lambda x: x.clamp(WIDE - 9), (1, 4), 5**0.5),
+    "one size for both axes": (lambda x: F.max_pool2d(x, [3], [1]), (1, 1, 9, 9), 3),
+    "bytes of numbers": (
+        lambda x: x.view(torch.bfloat16).float(),
+        (1, 4),
+        math.inf,
+    ),
+    "celu that grows": (lambda x: F.celu(x, -1.0), (1, 4), math.inf),
+    "elu that grows": (lambda x: torch.ops.aten.elu(x, 1, 1, -1), (1, 4), math.inf),
+    "elu with a negative scale": (lambda x: torch.ops.aten.elu(x, 1, -2), (1, 4), 2),
+    "softplus that jumps": (lambda x: F.softplus(x, 1, -3), (1, 4), math.inf),
+    "averages with another divisor": (
+        lambda x: F.avg_pool2d(x, 3, 1, 1, divisor_override=-1),
+        (1, 1, 8, 8),
+        7.8,
+    ),
+    "random factors": (lambda x: x * torch.randn(1, 4), (1, 4), math.inf),
+    "dropout in training": (lambda x: F.dropout(x, 0.5, True), (1, 4), math.inf),
+    "a bias that depends on the input": (
+        lambda x: F.linear(x, torch.eye(4), x[0]),
+        (1, 4),
+        2,
+    ),
+    "matrices that depend on the input": (lambda x: x @ x.T, (3, 4), math.inf),
+    "a vector": (lambda x: x @ torch.ones(4), (3, 4), 2),
+    "one output": (lambda x: F.linear(x, torch.ones(4)), (3, 4), 2),
+    "a branch": (
+        lambda x: torch.cond(x.sum() > 0, lambda a: 5 * a, lambda a: a.clone(), (x,)),
+        (3, 4),
+        math.inf,
+    ),
+    "a number": (lambda x: x * x.max().item(), (3, 4), math.inf),
+    "a sum of whole numbers": (lambda x: x.sum(dtype=torch.int64), (3, 4), math.inf),
+    "a norm of the batch": (
+        lambda x: F.batch_norm(x, None, None, training=True),
+        (4, 3),
+        math.inf,
+    ),
+    "a variance below zero": (
+        lambda x: F.batch_norm(x, torch.zeros(3), -torch.ones(3)),
+        (4, 3),
+        math.inf,
+    ),
+    "slopes that are no numbers": (
+        lambda x: F.prelu(x, torch.tensor([math.nan])),
+        (4, 3),
+        math.inf,
+    ),
+    "nothing": (lambda x: x[:, :0] + 1, (4, 3), 0),
+    "pads that are infinite": (
+        lambda x: F.pad(x, (1, 1), value=-math.inf)[:, 1:-1],
+        (1, 4),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_ARGUMENTS)
+def test_other_arguments_have_another_bound_or_none(case):
+    function, shape, least = OTHER_ARGUMENTS[case]
+    bounds = lipschitz(Function(function), torch.rand(shape))
+    assert bounds.upper >= least
+    assert bounds.lower <= bounds.upper
+    assert math.isfinite(bounds.upper) == (not bounds.unknown)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: 0.7 * x, 0.7),
+        (lambda x: x / 0.3, 1 / 0.3),
+        (lambda x: x * 1e-50 * 1e50, 1),
+        (nn.RMSNorm(4), 2**26),
+        (lambda x: x.expand(3, 4), 3**0.5),
+        (F.hardsigmoid, 1 / 6),
+    ],
+)
+def test_bounds_in_double_precision_are_not_rounded_down(function, expected):
+    x = torch.ones(1, 4, dtype=torch.float64)
+    assert expected <= lipschitz(Function(function), x).upper <= expected * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x + 1e12) - 1e12,
+        lambda x: x.bfloat16().float(),
+        nn.RMSNorm(4),
+        nn.utils.parametrizations.weight_norm(nn.Linear(4, 1)),
+        lambda x: x + torch.randn(1, 4),
+    ],
+)
+def test_rounding_is_no_change_of_the_output(function):
+    for size in (1e-9, 0.1):
+        x = size * torch.rand(1, 4)
+        bounds = lipschitz(Function(function), x, rtol=1e-9)
+        assert bounds.lower <= bounds.upper
 
 
 class Network(nn.Module):
@@ -328,10 +463,12 @@ def test_what_has_no_bound_is_named():
     assert "inf" in bounds.table()
 
 
-def test_what_is_multiplied_by_zero_is_constant():
-    last = nn.Linear(4, 4)
-    nn.init.zeros_(last.weight)
-    bounds = lipschitz(Attention(last), torch.randn(2, 4))
+def test_a_model_that_is_constant():
+    class Constant(nn.Module):
+        def forward(self, x):
+            return torch.zeros_like(x), torch.ones(3)
+
+    bounds = lipschitz(Constant(), torch.randn(2, 4))
     assert (bounds.lower, bounds.upper) == (0, 0)
 
 
@@ -378,6 +515,18 @@ def test_models_that_cannot_be_traced():
 
     with pytest.raises(ValueError, match=r"must be one that torch\.export can trace"):
         lipschitz(Branches(), torch.ones(2))
+
+
+def test_results_that_are_no_real_numbers_have_no_bound():
+    bounds = lipschitz(Function(lambda x: x > 0), torch.randn(2, 3))
+    assert (bounds.lower, bounds.upper) == (0, math.inf)
+
+
+def test_in_inference_mode():
+    model = nn.Linear(3, 2)
+    with torch.inference_mode():
+        bounds = lipschitz(model, torch.randn(2, 3))
+    assert 0 < bounds.lower <= bounds.upper
 
 
 def test_an_example_of_whole_numbers():

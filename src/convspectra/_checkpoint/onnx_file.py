@@ -14,6 +14,7 @@ from .onnx_geometry import (
     has_convolutions,
     resize,
     sizes_in,
+    state_batch,
     without_weights,
 )
 from .onnx_layers import GraphLayer, layers_of
@@ -43,7 +44,7 @@ def read_onnx(path: Path, sizes: tuple[int, ...] | None = None) -> Network:
         Of the network's input, mostly (batch, channels, *grid): instead of those that
         the file states or leaves open.
     """
-    model, inferred, found_scopes = opened(path, sizes, has_convolutions)
+    model, inferred, found_scopes = opened(path, sizes, needs_sizes=has_convolutions)
     with parsing(".onnx file"):
         found, others = layers_of(model, found_scopes)
         failed = [("shape inference", FAILED)] if inferred.failed else []
@@ -73,11 +74,14 @@ def read_onnx(path: Path, sizes: tuple[int, ...] | None = None) -> Network:
 def opened(
     path: Path,
     sizes: tuple[int, ...] | None,
+    *,
     needs_sizes: Callable[[Any], bool] = lambda _: True,
+    batch: int | None = None,
 ) -> tuple[Any, Inferred, list[Scope]]:
     """A model, the sizes of its arrays, and its graphs; the whole one is the first.
 
-    Sizes are inferred if the graph needs them, which takes a process of its own.
+    Sizes are inferred if the graph needs them, which takes a process of its own. With
+    `batch`, the first size of an input is that where it is open.
     """
     onnx = require("onnx", extra="onnx")
     if path.stat().st_size > LARGEST:
@@ -96,6 +100,8 @@ def opened(
     if sizes is not None:
         resize(light.graph, sizes)
     with parsing(".onnx file"):
+        if batch is not None:
+            state_batch(light.graph, batch)
         inferred = sizes_in(light) if needs_sizes(light.graph) else Inferred([])
         return model, inferred, list(scopes(model, inferred.shapes, path))
 

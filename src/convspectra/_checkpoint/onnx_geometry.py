@@ -83,6 +83,29 @@ def resize(graph: Any, sizes: tuple[int, ...]) -> None:
         for dim in other.type.tensor_type.shape.dim:
             if dim.dim_param in known:
                 dim.dim_value = known[dim.dim_param]
+    _forget_sizes(graph)
+
+
+def state_batch(graph: Any, batch: int) -> None:
+    """State the first size of every input where it is open, forget what follows.
+
+    A size with a name in the file is the same wherever it has that name.
+    """
+    dims = [list(value.type.tensor_type.shape.dim) for value in graph.input]
+    names = {each[0].dim_param for each in dims if each and not each[0].dim_value}
+    if not names:
+        return
+    for dim in (dim for each in dims for dim in each):
+        if not dim.dim_value and (dim.dim_param in names - {""}):
+            dim.dim_value = batch
+    for first, *_ in filter(None, dims):
+        if not first.dim_value:
+            first.dim_value = batch
+    _forget_sizes(graph)
+
+
+def _forget_sizes(graph: Any) -> None:
+    """Forget the sizes that were computed from those of the network's input."""
     entering, *inside = graphs(graph)
     for part in (entering, *inside):
         part.ClearField("value_info")

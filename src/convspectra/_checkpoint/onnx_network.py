@@ -1,18 +1,27 @@
 """A whole ONNX network: what each of its nodes does to the size of its input."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer
+from .._network.gains import NOT_KNOWN, NoBound
 from .._network.node import Node
-from .._network.slopes import NOT_KNOWN
 from .onnx_file import opened
 from .onnx_layers import GraphLayer, layers_of
-from .onnx_operators import Call, effect
+from .onnx_operators import FLOATS, Call, check_sources, effect
+from .onnx_scopes import Scope
+from .onnx_tensors import bodies, graphs, standard
 from .stored import Refusal, parsing
 
 SIZES = ("Shape", "Size")  # which follow from sizes, and not from the input's numbers
+LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+WHOLE = "it holds no real numbers, and cannot change smoothly"
+BODY = "what its body does is not known"
+SECOND = "only its first result is known"
 
 
 def read_network(
@@ -20,48 +29,102 @@ def read_network(
 ) -> tuple[list[Node], list[Node]]:
     """The nodes of an ONNX model that depend on its input, and those of its output.
 
-    In the order of computation. Weights are read where they are needed.
+    In the order of computation. Weights are read when a node's layer is asked for.
 
     Parameters
     ----------
     path : Path
     sizes : tuple of int, optional
         Of the network's input, instead of those that the file states or leaves open.
+        An open first size is 1: one example.
     """
-    model, _, (scope, *_) = opened(path, sizes)
+    model, _, (scope, *_) = opened(path, sizes, batch=1)
     with parsing(".onnx file"):
+        network = _Network(model, scope)
+    if not network.nodes:
+        raise Refusal("An .onnx network must have an input, got none.")
+    ends = [value.name for value in model.graph.output]
+    return network.nodes, [
+        network.known[name] for name in ends if name in network.known
+    ]
+
+
+class _Network:
+    """The nodes of a graph, and which array each of them gives."""
+
+    def __init__(self, model: Any, scope: Scope) -> None:
+        self.scope, self.known, self.nodes = scope, dict[str, Node](), list[Node]()
+        self.names: set[str] = set()
         found, others = layers_of(model, [scope])
         layers, reasons = {layer.place[-1]: layer for layer in found}, dict(others)
-        names = [value.name for value in model.graph.input]
-        known = {
-            name: Node(name, "input") for name in names if name not in scope.values
-        }
-        nodes = list(known.values())
+        functions = {(function.domain, function.name) for function in model.functions}
+        versions = {each.domain: each.version for each in model.opset_import}
+        opset = max(versions.get("", 0), versions.get("ai.onnx", 0))
+        for value in model.graph.input:
+            if value.name not in scope.values:
+                real = value.type.tensor_type.elem_type in FLOATS
+                known = {} if real else {"gain": None, "why": WHOLE}
+                self._add(value.name, value.name, "input", **known)
         for index, node in enumerate(model.graph.node):
-            call = Call(node, scope, known)
-            if not call.sources or node.op_type in SIZES:
+            call = Call(node, scope, self.known, opset)
+            read = [name for name in _read(node) if name in self.known]
+            if not read or node.op_type in SIZES:
                 continue
-            name = scope.label(node, index)
-            if index in layers:
+            label = scope.label(node, index)
+            if len(read) > len(call.sources):
+                attributes = self._unknown(read, BODY)
+            elif (node.domain, node.op_type) in functions:
+                attributes = self._unknown(read, NOT_KNOWN)
+            elif index in layers and node.op_type in LAYERS and standard(node):
                 attributes = _of_layer(layers[index], call)
             else:
-                attributes = effect(call, reasons.get(name, NOT_KNOWN))
-            nodes.append(Node(name, node.op_type, **attributes))
-            known |= dict.fromkeys(filter(None, node.output), nodes[-1])
-        ends = [value.name for value in model.graph.output]
-    if not nodes:
-        raise Refusal("An .onnx network must have an input, got none.")
-    return nodes, [known[name] for name in ends if name in known]
+                attributes = effect(call, reasons.get(label, NOT_KNOWN))
+            for place, name in enumerate(node.output):
+                if place and node.op_type != "Split":
+                    attributes = self._unknown(read, SECOND)
+                if name:
+                    self._add(name, label, node.op_type, **attributes)
+
+    def _add(self, array: str, label: str, operator: str, **attributes: Any) -> None:
+        name, count = label, 1
+        while name in self.names:
+            name, count = f"{label}@{count}", count + 1
+        self.names.add(name)
+        self.known[array] = Node(name, operator, **attributes)
+        self.nodes.append(self.known[array])
+
+    def _unknown(self, read: list[str], why: str) -> dict[str, Any]:
+        sources = tuple((self.known[name], 1.0) for name in read)
+        return {"sources": sources, "gain": None, "why": why}
+
+
+def _read(node: Any) -> Iterator[str]:
+    """The names that a node reads, also in its bodies."""
+    yield from node.input
+    for _, body in bodies(node):
+        for graph in graphs(body):
+            for inner in graph.node:
+                yield from inner.input
+            for value in graph.output:
+                yield value.name
 
 
 def _of_layer(layer: GraphLayer, call: Call) -> dict[str, Any]:
-    """The attributes of a node that is a layer, its weight read."""
+    """The attributes of a node that is a layer."""
+    is_left = call.node.input[0] in call.known  # rows, before a stored matrix
     sources = tuple((call.known[name], 1.0) for name in call.sources)
-    stated: dict[str, Any] = {"grid": None} | dict(layer.stated)
-    # Of a MatMul the channels are on the last axis, whatever its number.
-    axis = None if layer.op == "MatMul" else 1
     try:
-        gain = Layer(layer.label, layer.load(), Geometry(**stated))
-    except (ValueError, TypeError) as error:
-        return {"sources": sources, "gain": None, "why": str(error).rstrip(".")}
-    return {"sources": sources, "gain": gain, "axis": axis}
+        check_sources(call, (0,) if is_left or "Conv" in layer.op else (1,))
+    except NoBound as error:
+        return {"sources": sources, "gain": None, "why": str(error)}
+    stated: dict[str, Any] = {"grid": None} | dict(layer.stated)
+
+    def load() -> Layer:
+        weight = layer.weight.load().reshape(layer.shape)
+        if layer.gain != 1:
+            weight = np.asarray(weight, np.float64) * layer.gain
+        return Layer("", weight, Geometry(**stated))
+
+    # Of a product with a matrix the channels may be on any axis.
+    axis = 1 if "Conv" in layer.op or (layer.op == "Gemm" and is_left) else None
+    return {"sources": sources, "layer": load, "axis": axis}

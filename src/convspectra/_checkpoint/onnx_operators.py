@@ -1,42 +1,41 @@
 """What does each of ONNX's operators do to the size of its input?"""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from .._network.node import Node
-from .._network.slopes import (
-    NOT_FINITE,
+from .._network.gains import (
     NOT_KNOWN,
-    PRODUCT,
+    NOT_SO,
+    OTHERS,
     QUOTIENT,
     SLOPES,
+    Effect,
     NoBound,
+    batch_norm,
+    by_factors,
+    exponential,
+    largest,
     largest_of_windows,
     log_softmax,
     normalization,
     product,
 )
+from .._network.node import Node
 from .onnx_scopes import Scope
 from .onnx_tensors import attribute, integer, standard
 from .onnx_weights import Stored
 
-MOVED = """
-    DepthToSpace Dropout Flatten GlobalMaxPool Identity ReduceMax ReduceMin Reshape
-    Slice SpaceToDepth Split Squeeze Transpose Unsqueeze
-"""
-SLOPED = """
-    Abs Atan Celu Clip Cos Erf Gelu HardSwish Mish Neg Relu Sigmoid Sin Softmax Softplus
-    Softsign Tanh
-"""
-SIZE_UNKNOWN = "sizes of its arrays are not known"
+SIZE_UNKNOWN = "sizes of its arrays are not known: state those of the input"
+FLOATS = (1, 10, 11, 16)  # single, half, double and bfloat16, in TensorProto.DataType
 AVERAGED = 1 + 1e-9  # covers the rounding of sums of a million numbers
 PADS = ("reflect", "edge", "wrap")  # as NumPy has them, too
-MOST = 2**24  # entries of an axis with its pads, which are counted one by one
-Effect = dict[str, Any]  # attributes of a `Node`
+MOST = 2**20  # entries of an axis, where they are counted one by one
+POOLS = "auto_pad ceil_mode dilations kernel_shape pads strides"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,67 +45,92 @@ class Call:
     node: Any
     scope: Scope
     known: Mapping[str, Node]
+    opset: int  # the version of ONNX's operators
 
     @property
     def sources(self) -> list[str]:
         """The names of what it reads and what depends on the input."""
         return [name for name in self.node.input if name in self.known]
 
-    def only(self) -> str:
-        """The name of the first array that it reads, if no other is a source."""
-        if len(self.sources) > 1 or self.node.input[0] not in self.known:
-            raise NoBound(PRODUCT)
-        return self.node.input[0]
-
-    def sizes(self, name: str) -> list[int]:
-        """Those of an array; 0 for one that is open."""
+    def sizes(self, name: str) -> list[int | None]:
+        """Those of an array; None for one that is open."""
         stored = self.scope.value(name)
         found = stored.shape if isinstance(stored, Stored) else self.scope.sizes(name)
         if found is None:
             raise NoBound(SIZE_UNKNOWN)
-        return list(found)
+        if isinstance(stored, Stored):
+            return list(found)
+        return [size or None for size in found]
+
+    def has(self, place: int) -> bool:
+        """Whether there is an input of this number."""
+        return len(self.node.input) > place and bool(self.node.input[place])
 
     def constant(self, place: int) -> np.ndarray:
         """The stored array that it reads as its input of this number."""
+        if not self.has(place):
+            raise NoBound(NOT_SO)
         found = self.scope.value(self.node.input[place])
         if isinstance(found, str):
             raise NoBound(f"one of its constants {found}")
         return np.asarray(found.load(), np.float64)
 
     def number(self, name: str, default: float) -> float:
-        """A number that is an attribute."""
+        """A number that is an attribute, in single precision as all of them are."""
         found = attribute(self.node, name)
-        return default if found is None else found.f
+        return float(np.float32(default)) if found is None else found.f
 
-    def whole_numbers(self, name: str, place: int | None, default: Any) -> list[int]:
-        """What is an attribute, or in later versions an input."""
+    def text(self, name: str, default: str) -> str:
+        """A word that is an attribute."""
         found = attribute(self.node, name)
-        if found is not None:
-            return list(found.ints)
-        inputs = self.node.input
-        if place is not None and len(inputs) > place and inputs[place]:
+        return default if found is None else found.s.decode("ascii", "replace")
+
+    def numbers(self, name: str, default: Sequence[int] = ()) -> list[int]:
+        """Whole numbers that are an attribute."""
+        found = attribute(self.node, name)
+        return list(default) if found is None else list(found.ints)
+
+    def numbers_or_input(self, name: str, place: int) -> list[int]:
+        """Whole numbers that are an attribute, in later versions an input."""
+        if self.has(place):
             return [int(each) for each in self.constant(place).ravel()]
-        return list(default)
+        return self.numbers(name)
 
     def repeated(self, name: str) -> float:
         """By how much an array grows that is repeated to the shape of the others."""
-        shapes = [self.sizes(each) for each in self.node.input]
-        axes = max(map(len, shapes))
-        shapes = [[1] * (axes - len(shape)) + shape for shape in shapes]
-        own = [1] * (axes - len(self.sizes(name))) + self.sizes(name)
-        count = 1
-        for size, *others in zip(own, *shapes):
-            if size == 1 and 0 in others:
+        shapes = [self.sizes(each) for each in (name, *self.node.input)]
+        axes, count = max(map(len, shapes)), 1
+        for own, *others in zip(*([1] * (axes - len(x)) + x for x in shapes)):
+            wider = [other for other in others if other != 1]
+            if (own is None and len(wider) > 1) or (own == 1 and None in wider):
                 raise NoBound(SIZE_UNKNOWN)
-            count *= max(others) if size == 1 else 1
+            count *= wider[0] or 1 if own == 1 and wider else 1
         return math.sqrt(count)
 
 
-Rule = Callable[[Call], Effect]
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What an operator does, and what must hold for that to be known.
+
+    Attributes
+    ----------
+    effect : function
+    since : int
+        The first version of ONNX's operators that it is right for.
+    attributes : str
+        The names of those that it knows of; with another nothing is known.
+    sources : collection of int, optional
+        Which inputs may depend on that of the network; None for any.
+    """
+
+    effect: Callable[[Call], Effect]
+    since: int = 1
+    attributes: str = ""
+    sources: Collection[int] | None = field(default=(0,))
 
 
 def effect(call: Call, otherwise: str = NOT_KNOWN) -> Effect:
-    """The attributes of the `Node` that a node of the graph is.
+    """The attributes of the `Node` that the first output of a node is.
 
     `otherwise` is why nothing is known of an operator that has no rule.
     """
@@ -115,162 +139,197 @@ def effect(call: Call, otherwise: str = NOT_KNOWN) -> Effect:
     try:
         if rule is None:
             raise NoBound(otherwise)
-        return {"sources": sources} | rule(call)
+        stated = {each.name for each in call.node.attribute}
+        if call.opset < rule.since or not stated <= set(rule.attributes.split()):
+            raise NoBound(NOT_SO)
+        if rule.sources is not None:
+            check_sources(call, rule.sources)
+        return {"sources": sources} | rule.effect(call)
     except NoBound as error:
         return {"sources": sources, "gain": None, "why": str(error)}
 
 
-def _entries_moved(call: Call) -> Effect:
+def check_sources(call: Call, allowed: Collection[int]) -> None:
+    """Refuse a node of which other inputs depend on that of the network."""
+    if any(
+        name in call.known and place not in allowed
+        for place, name in enumerate(call.node.input)
+    ):
+        raise NoBound(OTHERS)
+
+
+def _entries_moved(_: Call) -> Effect:
     """Some may be left out; none is repeated."""
-    call.only()
+    return {"gain": 1.0}
+
+
+def _dropout(call: Call) -> Effect:
+    """Which does nothing but in training."""
+    if call.has(2) and call.constant(2).any():
+        raise NoBound("it is random")
+    return {"gain": 1.0}
+
+
+def _cast(call: Call) -> Effect:
+    if integer(call.node, "to", 0) not in FLOATS:
+        raise NoBound("it rounds to whole numbers, and jumps")
     return {"gain": 1.0}
 
 
 def _slope(call: Call) -> Effect:
-    call.only()
     return {"gain": SLOPES[call.node.op_type.lower()], "why": "slope"}
 
 
-def _sloped(default: float) -> Rule:
-    """Below zero by `alpha`, above by 1."""
+def _sigmoid(call: Call) -> Effect:
+    return _slope(call) | {"is_sigmoid": True}
 
-    def rule(call: Call) -> Effect:
-        call.only()
-        return {"gain": max(1.0, abs(call.number("alpha", default))), "why": "slope"}
 
-    return rule
+def _leaky_relu(call: Call) -> Effect:
+    return {"gain": max(1.0, largest(call.number("alpha", 0.01))), "why": "slope"}
+
+
+def _elu(call: Call) -> Effect:
+    return {"gain": exponential(call.number("alpha", 1.0)), "why": "slope"}
 
 
 def _selu(call: Call) -> Effect:
-    call.only()
-    alpha = abs(call.number("alpha", 1.6732633))
-    return {
-        "gain": abs(call.number("gamma", 1.0507010)) * max(1.0, alpha),
-        "why": "slope",
-    }
+    alpha = call.number("alpha", 1.67326319217681884765625)
+    gamma = call.number("gamma", 1.05070102214813232421875)
+    return {"gain": exponential(alpha, gamma), "why": "slope"}
+
+
+def _celu(call: Call) -> Effect:
+    alpha = call.number("alpha", 1.0)
+    return {"gain": exponential(alpha, 1.0, 1 / alpha if alpha else 0.0)}
 
 
 def _hard_sigmoid(call: Call) -> Effect:
-    call.only()
-    return {"gain": abs(call.number("alpha", 0.2)), "why": "slope"}
+    return {"gain": largest(call.number("alpha", 0.2)), "why": "slope"}
 
 
 def _prelu(call: Call) -> Effect:
-    call.only()
-    return {"gain": max(1.0, _largest(call.constant(1))), "why": "slope"}
+    return {"gain": max(1.0, largest(call.constant(1))), "why": "slope"}
 
 
 def _log_softmax(call: Call) -> Effect:
-    sizes = call.sizes(call.only())
-    length = sizes[integer(call.node, "axis", -1)]
-    return {"gain": log_softmax(_known(length)), "why": "slope"}
+    sizes = call.sizes(call.node.input[0])
+    axis = integer(call.node, "axis", -1)
+    if not -len(sizes) <= axis < len(sizes):
+        raise NoBound(NOT_SO)
+    return {"gain": log_softmax(_known(sizes[axis])), "why": "slope"}
 
 
 def _max_pool(call: Call) -> Effect:
-    call.only()
-    kernel = call.whole_numbers("kernel_shape", None, ())
-    ones = [1] * len(kernel)
-    stride = call.whole_numbers("strides", None, ones)
-    dilation = call.whole_numbers("dilations", None, ones)
-    if not kernel or min(*stride, *dilation) < 1:
-        raise NoBound(NOT_KNOWN)
+    kernel, stride, dilation = _window(call)
     return {"gain": largest_of_windows(kernel, stride, dilation), "why": "windows"}
 
 
-def _average_pool(call: Call) -> Effect:
-    """By Schur's test: the weights in a window add up to at most 1.
-
-    Those of an entry, to at most the number of windows that contain it, over the
-    smallest number of entries in a window.
-    """
-    call.only()
-    kernel = call.whole_numbers("kernel_shape", None, ())
+def _window(call: Call) -> list[list[int]]:
+    """Kernel, stride and dilation of a pool."""
+    kernel = call.numbers("kernel_shape")
     ones = [1] * len(kernel)
-    stride = call.whole_numbers("strides", None, ones)
-    dilation = call.whole_numbers("dilations", None, ones)
-    if not kernel or min(*stride, *dilation) < 1:
-        raise NoBound(NOT_KNOWN)
-    overlap = largest_of_windows(kernel, stride, dilation)
-    inside = kernel
-    if not integer(call.node, "count_include_pad", 0):
-        pads = call.whole_numbers("pads", None, [0] * 2 * len(kernel))
-        outside = map(max, pads[: len(kernel)], pads[len(kernel) :])
-        inside = [max(1, k - p) for k, p in zip(kernel, outside)]
-        inside = ones if max(dilation) > 1 and any(pads) else inside
-    if integer(call.node, "ceil_mode", 0) or attribute(call.node, "auto_pad"):
-        inside = ones
-    gain = overlap / math.sqrt(math.prod(inside)) * AVERAGED
-    return {"gain": gain, "why": "weights"}
+    return [kernel, *(call.numbers(name, ones) for name in ("strides", "dilations"))]
+
+
+def _average_pool(call: Call) -> Effect:
+    """By Schur's test along each axis: the sums of all weights, one by one."""
+    kernel, stride, dilation = _window(call)
+    largest_of_windows(kernel, stride, dilation)  # refuses what is no window
+    pads = call.numbers("pads", [0] * 2 * len(kernel))
+    padded = integer(call.node, "count_include_pad", 0)
+    if (
+        len(pads) != 2 * len(kernel)
+        or call.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+        or (padded and integer(call.node, "ceil_mode", 0))
+    ):
+        raise NoBound(NOT_SO)
+    before, after = (
+        call.sizes(x)[2:] for x in (call.node.input[0], call.node.output[0])
+    )
+    square = 1.0
+    for n, m, k, s, d, p in zip(before, after, kernel, stride, dilation, pads):
+        if _known(m) * k > MOST:
+            raise NoBound(NOT_SO)
+        read = np.add.outer(s * np.arange(m) - p, d * np.arange(k))  # (windows, taps)
+        inside = (read >= 0) & (read < _known(n))
+        counts = np.full(m, k) if padded else np.maximum(inside.sum(1), 1)
+        weights = inside / counts[:, None]
+        columns = np.bincount(read[inside], weights[inside], minlength=1)
+        square *= weights.sum(1).max(initial=0.0) * columns.max()
+    return {"gain": math.sqrt(square) * AVERAGED, "why": "weights"}
 
 
 def _global_average(call: Call) -> Effect:
-    sizes = call.sizes(call.only())[2:]
-    return {"gain": 1 / math.sqrt(_known(math.prod(sizes))), "why": "weights"}
+    sizes = [_known(size) for size in call.sizes(call.node.input[0])[2:]]
+    return {"gain": 1 / math.sqrt(math.prod(sizes)), "why": "weights"}
 
 
-def _reduced(weight: Callable[[int], float]) -> Rule:
-    """A sum over some axes, with a weight that depends on their number of entries."""
-
-    def rule(call: Call) -> Effect:
-        sizes = call.sizes(call.only())
-        axes = call.whole_numbers("axes", 1, range(len(sizes)))
-        count = _known(math.prod(sizes[axis] for axis in axes))
-        return {"gain": weight(count) * math.sqrt(count), "why": "weights"}
-
-    return rule
+def _reduced(call: Call) -> Effect:
+    """The mean or sum over some axes, all of them by default."""
+    sizes = call.sizes(call.node.input[0])
+    axes = call.numbers_or_input("axes", 1) or list(range(len(sizes)))
+    if integer(call.node, "noop_with_empty_axes", 0):
+        raise NoBound(NOT_SO)
+    if any(not -len(sizes) <= axis < len(sizes) for axis in axes):
+        raise NoBound(NOT_SO)
+    count = math.prod(_known(sizes[axis]) for axis in {a % len(sizes) for a in axes})
+    is_mean = call.node.op_type == "ReduceMean"
+    return {"gain": math.sqrt(1 / count if is_mean else count), "why": "weights"}
 
 
 def _pad(call: Call) -> Effect:
     """Constants are beside the input; other pads repeat its entries."""
-    sizes, mode = call.sizes(call.only()), attribute(call.node, "mode")
-    kind = "constant" if mode is None else mode.s.decode("ascii", "replace")
-    if kind == "constant":
+    mode = call.text("mode", "constant")
+    if mode == "constant":
         return {"gain": 1.0}
-    pads = call.whole_numbers("pads", 1, ())
-    if kind not in PADS or len(pads) != 2 * len(sizes):  # of some axes only
-        raise NoBound(NOT_KNOWN)
+    pads, sizes = call.numbers_or_input("pads", 1), call.sizes(call.node.input[0])
+    if mode not in PADS or len(pads) != 2 * len(sizes) or min(pads) < 0 or call.has(3):
+        raise NoBound(NOT_SO)
     count = 1
     for size, *ends in zip(sizes, pads, pads[len(sizes) :]):
-        ends = [max(end, 0) for end in ends]
         if any(ends):
-            if not 0 < size + sum(ends) <= MOST:
-                raise NoBound(SIZE_UNKNOWN)
-            read = np.pad(np.arange(size), ends, kind)
+            if _known(size) + sum(ends) > MOST:
+                raise NoBound(NOT_SO)
+            read: Any = np.pad(np.arange(size), ends, mode)  # type: ignore[call-overload]
             count *= int(np.bincount(read).max())
     return {"gain": math.sqrt(count), "why": "repeats"}
 
 
 def _resize(call: Call) -> Effect:
-    """To the nearest entry: how often an entry is repeated at most."""
-    mode = attribute(call.node, "mode")
-    if mode is not None and mode.s != b"nearest":
-        raise NoBound(f"its mode {mode.s.decode('ascii', 'replace')!r} is not known")
-    before, after = call.sizes(call.only()), call.sizes(call.node.output[0])
-    counts = [
-        1 if old == new else new // _known(old) + bool(new % old)
-        for old, new in zip(before, after)
-    ]
-    if any(new % old for old, new in zip(before, after) if old != new):
-        counts = [count + 1 for count in counts]  # where rounding may go either way
-    return {"gain": math.sqrt(math.prod(counts)), "why": "repeats"}
+    """To the nearest entry, by whole factors: how often an entry is read."""
+    if call.text("mode", "nearest") != "nearest":
+        raise NoBound(NOT_SO)
+    before, after = (call.sizes(x) for x in (call.node.input[0], call.node.output[0]))
+    scales = call.constant(2).ravel().tolist() if call.has(2) else []
+    where = call.text("coordinate_transformation_mode", "half_pixel")
+    rounding = call.text("nearest_mode", "round_prefer_floor")
+    if where not in ("asymmetric", "half_pixel") or rounding not in ROUNDINGS:
+        raise NoBound(NOT_SO)
+    count = 1
+    for axis, (old, new) in enumerate(zip(before, after)):
+        factor, rest = divmod(_known(new), _known(old))
+        if rest or (scales and scales[axis] != factor) or _known(new) > MOST:
+            raise NoBound(NOT_SO)
+        shift = Fraction(0 if where == "asymmetric" else 1 - factor, 2 * factor)
+        places = (Fraction(i, factor) + shift for i in range(_known(new)))
+        read = [ROUNDINGS[rounding](place) for place in places]
+        clipped = np.clip(read, 0, _known(old) - 1)
+        count *= int(np.bincount(clipped).max())
+    return {"gain": math.sqrt(count), "why": "repeats"}
 
 
 def _batch_norm(call: Call) -> Effect:
-    call.only()
-    if integer(call.node, "training_mode", 0):
+    trained = integer(call.node, "training_mode", 0) or any(call.node.output[1:])
+    if trained or not integer(call.node, "spatial", 1):
         raise NoBound("it takes statistics of the batch, which have no bound")
     gamma, variance = call.constant(1), call.constant(4)
-    with np.errstate(all="ignore"):
-        factors = gamma / np.sqrt(variance + call.number("epsilon", 1e-5))
-    if not np.isfinite(factors).all():
-        raise NoBound(NOT_FINITE)
+    factors = batch_norm(gamma, variance, call.number("epsilon", 1e-5))
     return {"gain": factors, "axis": 1}
 
 
 def _normalization(call: Call) -> Effect:
     """By statistics of the input itself."""
-    call.only()
-    gain = normalization(_largest(call.constant(1)), call.number("epsilon", 1e-5))
+    gain = normalization(call.constant(1), call.number("epsilon", 1e-5))
     return {"gain": gain, "why": "1 / sqrt(eps)"}
 
 
@@ -290,8 +349,8 @@ def _beside_each_other(_: Call) -> Effect:
 def _multiplied(call: Call) -> Effect:
     if len(call.sources) > 1:
         return product(*(call.known[name] for name in call.sources))
-    first = call.node.input[0] in call.known
-    return _by_factors(call, call.constant(1 if first else 0))
+    is_first = call.node.input[0] in call.known
+    return _by_factors(call, call.constant(1 if is_first else 0))
 
 
 def _divided(call: Call) -> Effect:
@@ -303,53 +362,70 @@ def _divided(call: Call) -> Effect:
 
 def _by_factors(call: Call, factors: np.ndarray) -> Effect:
     (name,) = call.sources
-    if not np.isfinite(factors).all():
-        raise NoBound(NOT_FINITE)
-    axes = [i for i, size in enumerate(factors.shape) if size > 1]
-    repeated = call.repeated(name)
-    if len(axes) == 1 and repeated == 1:
-        axis = axes[0] + len(call.sizes(name)) - factors.ndim
-        return {"gain": factors.ravel(), "axis": axis}
-    return {"gain": _largest(factors) * repeated, "why": "factor"}
+    return by_factors(factors, len(call.sizes(name)), call.repeated(name))
 
 
-def _largest(factors: np.ndarray) -> float:
-    return float(np.abs(factors).max(initial=0.0))
-
-
-def _known(size: int) -> int:
-    if size < 1:
+def _known(size: int | None) -> int:
+    if size is None:
         raise NoBound(SIZE_UNKNOWN)
     return size
 
 
+ROUNDINGS: dict[str, Callable[[Fraction], int]] = {
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round_prefer_floor": lambda place: math.ceil(place - Fraction(1, 2)),
+    "round_prefer_ceil": lambda place: math.floor(place + Fraction(1, 2)),
+}
+MOVED = """
+    DepthToSpace Flatten GlobalMaxPool Identity ReduceMax ReduceMin Reshape Slice
+    SpaceToDepth Split Squeeze Transpose Unsqueeze
+"""
+MOVING = """
+    allowzero axes axis blocksize ends keepdims mode noop_with_empty_axes num_outputs
+    perm shape split starts
+"""
+SLOPED = """
+    Abs Atan Clip Cos Erf Gelu HardSwish Mish Neg Relu Sin Softmax Softplus Softsign
+    Tanh
+"""
 # By the names of ONNX's operators. What is not here is unknown.
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(MOVED.split(), _entries_moved),
-    **dict.fromkeys(SLOPED.split(), _slope),
-    "Add": _sum,
-    "AveragePool": _average_pool,
-    "BatchNormalization": _batch_norm,
-    "Concat": _beside_each_other,
-    "Div": _divided,
-    "Elu": _sloped(1.0),
-    "GlobalAveragePool": _global_average,
-    "GroupNormalization": _normalization,
-    "HardSigmoid": _hard_sigmoid,
-    "InstanceNormalization": _normalization,
-    "LayerNormalization": _normalization,
-    "LeakyRelu": _sloped(0.01),
-    "LogSoftmax": _log_softmax,
-    "Max": _larger,
-    "MaxPool": _max_pool,
-    "Min": _larger,
-    "Mul": _multiplied,
-    "PRelu": _prelu,
-    "Pad": _pad,
-    "ReduceMean": _reduced(lambda count: 1 / count),
-    "ReduceSum": _reduced(lambda _: 1.0),
-    "Resize": _resize,
-    "Selu": _selu,
-    "Sub": _sum,
-    "Sum": _sum,
+    **dict.fromkeys(MOVED.split(), Rule(_entries_moved, attributes=MOVING)),
+    **dict.fromkeys(SLOPED.split(), Rule(_slope, 6, "approximate axis max min")),
+    "Add": Rule(_sum, 7, sources=None),
+    "AveragePool": Rule(_average_pool, 1, f"{POOLS} count_include_pad"),
+    "BatchNormalization": Rule(
+        _batch_norm, 7, "epsilon momentum spatial training_mode"
+    ),
+    "Cast": Rule(_cast, 6, "to saturate"),
+    "Celu": Rule(_celu, 12, "alpha"),
+    "Concat": Rule(_beside_each_other, 4, "axis", sources=None),
+    "Div": Rule(_divided, 7, sources=None),
+    "Dropout": Rule(_dropout, 7, "ratio seed"),
+    "Elu": Rule(_elu, 6, "alpha"),
+    "GlobalAveragePool": Rule(_global_average),
+    "GroupNormalization": Rule(_normalization, 18, "epsilon num_groups stash_type"),
+    "HardSigmoid": Rule(_hard_sigmoid, 6, "alpha beta"),
+    "InstanceNormalization": Rule(_normalization, 6, "epsilon"),
+    "LayerNormalization": Rule(_normalization, 17, "axis epsilon stash_type"),
+    "LeakyRelu": Rule(_leaky_relu, 6, "alpha"),
+    "LogSoftmax": Rule(_log_softmax, 13, "axis"),
+    "Max": Rule(_larger, 8, sources=None),
+    "MaxPool": Rule(_max_pool, 1, f"{POOLS} storage_order"),
+    "Min": Rule(_larger, 8, sources=None),
+    "Mul": Rule(_multiplied, 7, sources=None),
+    "PRelu": Rule(_prelu, 7),
+    "Pad": Rule(_pad, 2, "mode pads value"),
+    "ReduceMean": Rule(_reduced, 1, "axes keepdims noop_with_empty_axes"),
+    "ReduceSum": Rule(_reduced, 1, "axes keepdims noop_with_empty_axes"),
+    "Resize": Rule(
+        _resize,
+        11,
+        "coordinate_transformation_mode cubic_coeff_a mode nearest_mode",
+    ),
+    "Selu": Rule(_selu, 6, "alpha gamma"),
+    "Sigmoid": Rule(_sigmoid, 6),
+    "Sub": Rule(_sum, 7, sources=None),
+    "Sum": Rule(_sum, 8, sources=None),
 }

@@ -70,7 +70,8 @@ on its own Lipschitz constant and on that of all parts up to it: layers with the
 BatchNorm after them, slopes of functions, sums and the like. The last is the bound of
 the network, for inputs of any numbers. It grows with depth, and is usually far above
 the constant itself. A part without a bound is named, and then the network has none
-either. In Python, `convspectra.torch.lipschitz` also has a lower bound."""
+either. An open batch is one example; --input states other sizes that the file leaves
+open. In Python, `convspectra.torch.lipschitz` also has a lower bound."""
 
 
 def parser() -> argparse.ArgumentParser:

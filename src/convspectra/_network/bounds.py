@@ -14,8 +14,8 @@ class LipschitzPart:
     ----------
     name, operator : str
     norm : float or None
-        A certified upper bound of its own Lipschitz constant; None if it only joins
-        several arrays, or if none is known.
+        A certified upper bound of its own Lipschitz constant, infinite if none is
+        known; None if it does nothing but join several arrays.
     total : float
         The same of everything from the network's input to here.
     method : str
@@ -34,12 +34,12 @@ class LipschitzBounds:
     """A lower and an upper bound on the Lipschitz constant of a network.
 
     The constant is the largest |f(x) - f(y)| / |x - y| over all inputs x and y of one
-    size, in Euclidean norms.
+    size, in Euclidean norms, where f is the network in exact arithmetic.
 
     Attributes
     ----------
     lower : float
-        Attained by two inputs; 0 if none were tried.
+        The quotient of two inputs, computed in double precision; 0 if none were tried.
     upper : float
         Certified for all inputs; infinite if a part is unknown.
     method : str
@@ -57,7 +57,7 @@ class LipschitzBounds:
     unknown: dict[str, str]
 
     def __str__(self) -> str:
-        """Both bounds with four digits, rounded outward, and how much that is."""
+        """Both bounds with four digits, rounded outward, and what they come from."""
         text = "Lipschitz constant"
         if self.lower > 0:
             text = f"{number(Lower(self.lower))} <= {text}"

@@ -8,17 +8,19 @@ from dataclasses import replace
 import numpy as np
 
 from .._arrays.host import detach_to_numpy
-from .._layer.layer import Layer, scale_outputs
+from .._layer.geometry import Geometry
+from .._layer.layer import scale_outputs
 from .._norm.operator_norm import operator_norm
 from .bounds import LipschitzBounds, LipschitzPart
+from .gains import NOT_FINITE
 from .node import Node
 
 COMPOSED = "composition of its parts"
-# Covers the rounding of a sum, product, root or `hypot` in double precision.
-ROUNDED = 1 + 2.0**-50
-# Factors of channels that are rounded multiply the norm by 1 + 2^-51 at most. Entries
+# Covers the rounding of a few operations in double precision.
+ROUNDED = 1 + 2.0**-49
+# Factors of channels that are rounded multiply the norm by 1 + 2^-50 at most. Entries
 # of their products with a kernel that are each off by 2^-53 of themselves change the
-# norm by 2^-53 * sqrt(rank) of it at most, rank < 8e7.
+# norm by 2^-53 * sqrt(rank) of it at most, rank < 7e7.
 FOLDED = 1 + 1e-12
 # Entries of an array beyond which the norm of a layer is that of every input size.
 LARGE = 2**27
@@ -41,26 +43,23 @@ def compose(
     """
     needed = _needed(outputs)
     kept = [node for node in nodes if node in needed]
-    folded = _folded(kept, outputs)
+    layers = _folded(kept, outputs)
+    absorbed = set(layers.values())
     totals: dict[Node, float] = {}
     parts: list[LipschitzPart] = []
     unknown: dict[str, str] = {}
-    absorbed = set(folded.values())
     for node in watch([node for node in kept if node not in absorbed]):
-        first = folded.get(node, node)
-        before = _joined(first, totals)
-        try:
-            norm, method = _norm(node, folded.get(node), rtol, budget)
-        except (ValueError, TypeError) as error:
-            norm, method = None, str(error).rstrip(".")
-        totals[node] = _product(math.inf if norm is None else norm, before)
+        first = layers.get(node, node)
         name = node.name if first is node else f"{first.name}+{node.name}"
-        if norm is None:
+        norm, method = _norm(node, layers.get(node), rtol, budget)
+        totals[node] = _product(norm, _joined(first, totals))
+        if math.isinf(norm):
             unknown[name] = method
-        is_join = norm == 1
-        if not is_join or len(first.sources) > 1:
-            shown, how = (None, first.joined) if is_join else (norm, method)
-            part = LipschitzPart(name, first.operator, shown, totals[node], how)
+        if norm == 1 and first.layer is None:
+            norm, method = None, first.joined
+        if norm is not None or len(first.sources) > 1:
+            operator = first.operator
+            part = LipschitzPart(name, operator, norm, totals[node], method)
             parts.append(part)
     upper = _root_of_squares([totals[node] for node in outputs])
     return LipschitzBounds(0.0, upper, COMPOSED, tuple(parts), unknown)
@@ -81,21 +80,58 @@ def _folded(nodes: Sequence[Node], outputs: Sequence[Node]) -> dict[Node, Node]:
     """Which factors of channels belong to which layer: to the one they alone read."""
     readers = Counter(outputs)
     readers.update(source for node in nodes for source, _ in node.sources)
-    return {
-        node: node.sources[0][0]
-        for node in nodes
-        if isinstance(node.gain, np.ndarray)
-        and isinstance(node.sources[0][0].gain, Layer)
-        and readers[node.sources[0][0]] == 1
-        and node.axis == node.sources[0][0].axis
-    }
+    found = {}
+    for node in nodes:
+        if isinstance(node.gain, np.ndarray):
+            ((layer, _),) = node.sources
+            if layer.layer and readers[layer] == 1 and node.axis == layer.axis:
+                found[node] = layer
+    return found
+
+
+def _norm(
+    node: Node, before: Node | None, rtol: float, budget: float | None
+) -> tuple[float, str]:
+    """The Lipschitz constant of a node, after the layer that it is folded into.
+
+    And how it is known; infinite if it is not, and why.
+    """
+    norm, method = node.gain, node.why
+    layer_of = node.layer if before is None else before.layer
+    try:
+        if layer_of is not None:
+            layer = layer_of()
+            weight = detach_to_numpy(layer.weight)
+            if before is not None:
+                weight = np.asarray(weight, np.float64)
+                weight = scale_outputs(weight, np.asarray(node.gain), layer.geometry)
+            norm, method = _layer_norm(weight, layer.geometry, rtol, budget)
+            norm *= 1 if before is None else FOLDED
+        elif isinstance(norm, np.ndarray):
+            norm = float(np.abs(norm).max(initial=0.0)) * FOLDED
+            method = "largest factor"
+    except (ValueError, TypeError) as error:  # what is wrong with the layer
+        norm, method = None, str(error).rstrip(".")
+    if norm is None:
+        return math.inf, method
+    return (_up(norm), method) if 0 <= norm < math.inf else (math.inf, NOT_FINITE)
+
+
+def _layer_norm(
+    weight: np.ndarray, geometry: Geometry, rtol: float, budget: float | None
+) -> tuple[float, str]:
+    grid = geometry.grid
+    if isinstance(grid, tuple) and math.prod(grid) * len(weight) > LARGE:
+        geometry = replace(geometry, grid=None)
+    found = operator_norm(weight, geometry, rtol, budget=budget)
+    return float(found.upper), found.method
 
 
 def _joined(node: Node, totals: dict[Node, float]) -> float:
     """By how much its sources together may differ; 1 for an input of the network."""
     if not node.sources:
         return 1.0
-    found = [_product(factor, totals[source]) for source, factor in node.sources]
+    found = [_product(_up(factor), totals[source]) for source, factor in node.sources]
     if node.joined == "stack":
         return _root_of_squares(found)
     total, *others = found
@@ -104,46 +140,19 @@ def _joined(node: Node, totals: dict[Node, float]) -> float:
     return total
 
 
-def _norm(
-    node: Node, layer: Node | None, rtol: float, budget: float | None
-) -> tuple[float | None, str]:
-    """The Lipschitz constant of a node, after the layer that it is folded into."""
-    if layer is not None:
-        assert isinstance(layer.gain, Layer)
-        weight = np.asarray(detach_to_numpy(layer.gain.weight), np.float64)
-        weight = scale_outputs(weight, np.asarray(node.gain), layer.gain.geometry)
-        norm, method = _layer_norm(weight, layer.gain, rtol, budget)
-        return norm * FOLDED, method
-    if isinstance(node.gain, Layer):
-        return _layer_norm(detach_to_numpy(node.gain.weight), node.gain, rtol, budget)
-    if isinstance(node.gain, np.ndarray):
-        return float(np.abs(node.gain).max(initial=0.0)), "largest factor"
-    return node.gain, node.why
-
-
-def _layer_norm(
-    weight: np.ndarray, layer: Layer, rtol: float, budget: float | None
-) -> tuple[float, str]:
-    geometry, grid = layer.geometry, layer.geometry.grid
-    if isinstance(grid, tuple) and math.prod(grid) * len(weight) > LARGE:
-        geometry = replace(geometry, grid=None)
-    found = operator_norm(weight, geometry, rtol, budget=budget)
-    return float(found.upper), found.method
-
-
 def _product(norm: float, before: float) -> float:
-    """Rounded up. What is multiplied by zero is constant, whatever came before."""
-    if norm == 0 or before == 0:
-        return 0.0
+    """Rounded up; infinite if one of them is."""
+    if math.isinf(norm) or math.isinf(before):
+        return math.inf
     return norm if before == 1 else before if norm == 1 else _up(norm * before)
 
 
 def _root_of_squares(values: Sequence[float]) -> float:
     """The norm of a vector, rounded up."""
-    if len(values) == 1:
-        return values[0]
-    return _up(math.hypot(*values))
+    return _up(math.hypot(*values)) if len(values) > 1 else sum(values)
 
 
 def _up(value: float) -> float:
-    return math.nextafter(value * ROUNDED, math.inf)
+    """Rounded up, but for what is exact."""
+    exact = value in (0, 1)
+    return value if exact else math.nextafter(value * ROUNDED, math.inf)

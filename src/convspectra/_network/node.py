@@ -1,5 +1,6 @@
 """One operation of a network, as far as its Lipschitz constant goes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,22 +19,27 @@ class Node:
         What people call it, and what the framework calls what it does.
     sources : tuple of (Node, float)
         What it reads, each multiplied by a factor; none for an input of the network.
-    gain : float, Layer or array
-        The Lipschitz constant of what it does to its sources once they are joined, or
-        an upper bound; the layer that it is; or the factor of each channel. None if
-        nothing is known.
     joined : {"sum", "stack"}
         Whether several sources are added, or stand beside each other.
+    gain : float or array
+        An upper bound on the Lipschitz constant of what it does with its sources once
+        they are joined, or the factor of each channel. None if nothing is known.
+    layer : function, optional
+        Returns the layer that it is; `gain` is then left at 1.
     axis : int, optional
         Where the channels of a layer's output, or of the factors, are.
     why : str
-        How the constant is known, or why it is not.
+        How the gain is known, or why it is not.
+    is_sigmoid : bool
+        Whether it is the sigmoid of its source.
     """
 
     name: str
     operator: str
     sources: "tuple[tuple[Node, float], ...]" = ()
-    gain: "float | Layer | np.ndarray | None" = 1.0
     joined: Literal["sum", "stack"] = "sum"
+    gain: float | np.ndarray | None = 1.0
+    layer: Callable[[], Layer] | None = None
     axis: int | None = None
     why: str = ""
+    is_sigmoid: bool = False

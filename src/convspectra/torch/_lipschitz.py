@@ -1,12 +1,11 @@
 """Between which bounds does the Lipschitz constant of a whole model lie?"""
 
-import operator
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
-from torch.fx.node import map_arg
+from torch.fx.node import Node as Step
 
 from .._base import fraction
 from .._network.bounds import LipschitzBounds
@@ -14,20 +13,34 @@ from .._network.compose import compose
 from .._network.node import Node
 from ._modules import check_has_numbers, unwrapped
 from ._operators import Call, Value, effect
-from ._program import Program, is_real
+from ._program import (
+    Program,
+    arguments,
+    computed,
+    in_double,
+    is_random,
+    is_real,
+    overload,
+)
 from ._quotient import largest_quotient
 from ._record import undisturbed
 
-JUMPS = "its output is not real, and jumps where the input changes smoothly"
+JUMPS = "its result is not real, and jumps where the input changes smoothly"
+RANDOM = "it is random"
 
 
 def lipschitz(
-    model: nn.Module, *example: Any, rtol: float = 1e-3, **keywords: Any
+    model: nn.Module,
+    *example: Any,
+    rtol: float = 1e-3,
+    budget: float | None = None,
+    **keywords: Any,
 ) -> LipschitzBounds:
     """Bound the Lipschitz constant of a model from below and above.
 
     That is the largest |f(x) - f(y)| / |x - y| over all inputs of the example's size,
-    in Euclidean norms, with the model in evaluation mode. The model is traced by
+    in Euclidean norms, where f is the model in evaluation mode and in exact arithmetic:
+    rounding, also to a lower precision, is left out. The model is traced by
     `torch.export`, and left unchanged.
 
     Parameters
@@ -38,6 +51,8 @@ def lipschitz(
         input; all else is taken as constant.
     rtol : float
         Relative gap of the norms of layers; see `operator_norm`.
+    budget : float, optional
+        Seconds that the norm of a layer may take; see `operator_norm`.
 
     Returns
     -------
@@ -65,97 +80,89 @@ def lipschitz(
     rtol = fraction("rtol", rtol)
     model = unwrapped(model)
     check_has_numbers(model)
-    with undisturbed(model):
+    with torch.inference_mode(False), undisturbed(model):
         program = Program(model, example, keywords)
         if not program.inputs:
             raise ValueError(
                 "The example must hold an array of real numbers, got none: nothing "
                 "that the model reads can change smoothly."
             )
-        found = compose(*_nodes(program), rtol)
-        lower = largest_quotient(program)
+        graph = Graph(program)
+        found = compose(graph.nodes, graph.outputs, rtol, budget)
+        lower = largest_quotient(program, graph.constants)
+    if lower > found.upper:
+        raise ArithmeticError(
+            f"The lower bound must not exceed the upper one, got {lower} and "
+            f"{found.upper}. This is a defect of convspectra: please report it."
+        )
     method = f"{found.method}; two inputs near the example"
     return replace(found, lower=lower, method=method)
 
 
-def _nodes(program: Program) -> tuple[list[Node], list[Node]]:
-    """The operations that depend on the input, and those that are the output.
+class Graph:
+    """The operations of a model that depend on its input.
 
-    All others are carried out: weights may be computed from parameters.
+    All others are carried out, as weights may be computed from parameters.
+
+    Attributes
+    ----------
+    nodes, outputs : list of Node
+        The operations, and those of them that are the model's results.
+    constants : dict
+        The results of all other steps.
     """
-    known: dict[Any, Any] = {}  # steps of the graph: constants, or what `Value` says
-    nodes: list[Node] = []
-    names: set[str] = set()
-    places = iter(range(len(program.given)))
 
-    def add(step: Any, **attributes: Any) -> None:
-        name = _name(step)
-        while name in names:
-            name += "'"
-        names.add(name)
-        nodes.append(Node(name, _operator(step), **attributes))
-        known[step] = Value(nodes[-1], _shape(step))
-
-    for step in program.graph.nodes:
-        if step.op == "placeholder":
-            place = next(places)
-            known[step] = program.given[place]
-            if place in program.inputs:
-                add(step)
-        elif step.op == "output":
-            results = [known.get(result) for result in step.args[0]]
-            ends = [results[place] for place in program.outputs]
-            return nodes, [end.node for end in ends if isinstance(end, Value)]
-        elif step.op == "get_attr":
-            known[step] = getattr(program.graph.owning_module, step.target)
-        elif "val" in step.meta:  # what has no result is an assertion
-            call = _call(step, known)
-            if call.values:
-                add(step, **_effect(step, call))
+    def __init__(self, program: Program) -> None:
+        self.constants = dict(program.given)
+        self.nodes: list[Node] = []
+        self._values: dict[Step, Value] = {}
+        self._names: set[str] = set()
+        for step in program.inputs:
+            del self.constants[step]
+            self._add(step, "input")
+        for step in program.calls():
+            given = arguments(step, {**self.constants, **self._values})
+            call = Call(given, _shape(step), lambda s=step, **x: computed(s, x))
+            if is_random(step):
+                sources = tuple((value.node, 1.0) for value in call.values)
+                self._add(step, sources=sources, gain=None, why=RANDOM)
+            elif not call.values:
+                self.constants[step] = in_double(computed(step, given))
+            elif not _is_smooth(step):
+                self._add(step, **effect("", call) | {"why": JUMPS})
             else:
-                known[step] = call.run()
-    raise AssertionError("a graph has an output")
+                self._add(step, **effect(overload(step), call))
+        found = (self._values.get(step) for step in program.outputs)
+        self.outputs = [value.node for value in found if value is not None]
+
+    def _add(self, step: Step, operator: str = "", **attributes: Any) -> None:
+        name = _name(step)
+        while name in self._names:
+            name += "'"
+        self._names.add(name)
+        node = Node(name, operator or _short(step), **attributes)
+        self.nodes.append(node)
+        self._values[step] = Value(node, _shape(step))
 
 
-def _effect(step: Any, call: Call) -> dict[str, Any]:
+def _is_smooth(step: Step) -> bool:
+    """Whether a step's result is real; of several, those who take one out are asked."""
     result = step.meta["val"]
-    found = effect(_operator(step), call)
-    if isinstance(result, torch.Tensor) and not is_real(result):
-        return found | {"gain": None, "why": JUMPS}
-    return found
+    return isinstance(result, (list, tuple)) or is_real(result)
 
 
-def _call(step: Any, known: dict[Any, Any]) -> Call:
-    """The call that a step of the graph is, with its arguments by name."""
-    args, keywords = map_arg((step.args, step.kwargs), known.get)
-    if step.target is operator.getitem:
-        given = {"self": args[0], "index": args[1]}
-        return Call(given, _shape(step), lambda: args[0][args[1]])
-    expected = step.target._schema.arguments
-    given = {each.name: each.default_value for each in expected}
-    given |= dict(zip([each.name for each in expected], args)) | keywords
-
-    def run(*first: Any) -> Any:
-        return step.target(**(given | dict(zip(given, first))))
-
-    return Call(given, _shape(step), run)
-
-
-def _shape(step: Any) -> tuple[int, ...]:
+def _shape(step: Step) -> tuple[int, ...]:
     """The sizes of a step's result; none if that is several arrays."""
     return tuple(map(int, getattr(step.meta["val"], "shape", ())))
 
 
-def _operator(step: Any) -> str:
-    if step.op == "placeholder":
-        return "input"
-    if step.target is operator.getitem:
-        return "getitem"
-    name = step.target._schema.name.partition("::")[2]
+def _short(step: Step) -> str:
+    """The name of a step's operator, as people know it."""
+    name = overload(step).removeprefix("aten.").partition(".")[0]
     return "batch_norm" if "batch_norm_legit" in name else name
 
 
-def _name(step: Any) -> str:
+def _name(step: Step) -> str:
     """The module that a step is in; with its own name where that is not PyTorch's."""
     if step.op == "placeholder":
         return step.name

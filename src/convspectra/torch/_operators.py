@@ -10,19 +10,25 @@ from torch import Tensor
 
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer
-from .._network.node import Node
-from .._network.slopes import (
-    NOT_FINITE,
+from .._network.gains import (
     NOT_KNOWN,
+    NOT_SO,
+    OTHERS,
     PRODUCT,
     QUOTIENT,
     SLOPES,
+    Effect,
     NoBound,
+    batch_norm,
+    by_factors,
+    exponential,
+    largest,
     largest_of_windows,
     log_softmax,
     normalization,
     product,
 )
+from .._network.node import Node
 from ._calls import each, geometry_of_call
 from ._modules import as_kernel
 
@@ -48,7 +54,7 @@ class Call:
     shape : tuple of int
         Of the result.
     run : callable
-        Calls the operator, with another first argument if one is given.
+        Calls the operator with all its arguments.
     """
 
     given: Mapping[str, Any]
@@ -67,15 +73,15 @@ class Call:
         """The first argument, if no other depends on the input."""
         first = next(iter(self.given.values()))
         if len(self.values) > 1 or not isinstance(first, Value):
-            raise NoBound(PRODUCT)
+            raise NoBound(OTHERS)
         return first
 
     def repeated(self, value: Value) -> float:
         """By how much an array grows that is repeated to the shape of the result."""
-        return math.sqrt(math.prod(self.shape) / math.prod(value.shape))
+        size = math.prod(value.shape)
+        return math.sqrt(math.prod(self.shape) / size) if size else 0.0
 
 
-Effect = dict[str, Any]  # attributes of a `Node`
 Rule = Callable[[Call], Effect]
 
 
@@ -101,26 +107,39 @@ def _entries_moved(call: Call) -> Effect:
     return {"gain": 1.0}
 
 
+def _padded(call: Call) -> Effect:
+    """By constants beside the input, or by its own entries."""
+    if call.given["mode"] == "constant":
+        return _entries_moved(call)
+    return _entries_repeated(call)
+
+
 def _entries_repeated(call: Call) -> Effect:
     return {"gain": _schur(call), "why": "repeats"}
 
 
 def _averaged(call: Call) -> Effect:
+    if call.given.get("divisor_override") is not None:
+        raise NoBound(NOT_SO)
     return {"gain": _schur(call) * AVERAGED, "why": "weights"}
 
 
 def _schur(call: Call) -> float:
-    """The norm of a linear map, up to a constant, whose weights are not negative.
+    """The norm of a linear map whose weights are not negative.
 
     At most the root of the largest sum of a row times the largest of a column (Schur).
     """
     value = call.only()
+    name = next(iter(call.given))
     ones = torch.ones(value.shape, dtype=torch.float64, requires_grad=True)
     with torch.enable_grad():
-        sums = call.run(ones)
-        (columns,) = torch.autograd.grad(sums, ones, torch.ones_like(sums))
-    rows = sums.detach() - call.run(torch.zeros_like(ones))
-    return math.sqrt(float(rows.max()) * float(columns.max()))
+        rows = call.run(**{**call.given, name: ones})
+        (columns,) = torch.autograd.grad(rows, ones, torch.ones_like(rows))
+    if not rows.numel() or not columns.numel():
+        return 0.0
+    if float(rows.detach().min()) < 0 or float(columns.min()) < 0:
+        raise NoBound(NOT_SO)
+    return math.sqrt(float(rows.detach().max()) * float(columns.max()))
 
 
 def _slope(name: str) -> Rule:
@@ -131,22 +150,49 @@ def _slope(name: str) -> Rule:
     return rule
 
 
-def _slopes(call: Call) -> Effect:
-    """Of functions with a slope below zero, which is 1 above."""
+def _sigmoid(call: Call) -> Effect:
+    return _slope("sigmoid")(call) | {"is_sigmoid": True}
+
+
+def _softplus(call: Call) -> Effect:
+    """Which is x beyond a threshold, where it jumps by less than 2.1e-9 / beta at 20.
+
+    That is rounding in single precision, and left out as all rounding is.
+    """
     call.only()
-    given = call.given
-    if "weight" in given:  # prelu
-        below = float(given["weight"].abs().max())
-    elif "negative_slope" in given:
-        below = abs(given["negative_slope"])
-    else:  # elu
-        below = abs(given["alpha"] * given["input_scale"])
-    return {"gain": max(1.0, below) * given.get("scale", 1.0), "why": "slope"}
+    if not call.given["beta"] > 0 or not call.given["threshold"] >= 20:
+        raise NoBound(NOT_SO)
+    return {"gain": 1.0}
+
+
+def _leaky_relu(call: Call) -> Effect:
+    call.only()
+    return {"gain": max(1.0, largest(call.given["negative_slope"])), "why": "slope"}
+
+
+def _prelu(call: Call) -> Effect:
+    call.only()
+    return {"gain": max(1.0, largest(call.given["weight"].cpu())), "why": "slope"}
+
+
+def _elu(call: Call) -> Effect:
+    call.only()
+    parts = (float(call.given[name]) for name in ("alpha", "scale", "input_scale"))
+    return {"gain": exponential(*parts), "why": "slope"}
+
+
+def _celu(call: Call) -> Effect:
+    call.only()
+    alpha = float(call.given["alpha"])
+    if not alpha > 0:
+        raise NoBound(NOT_SO)
+    return {"gain": 1.0}
 
 
 def _log_softmax(call: Call) -> Effect:
     value = call.only()
-    return {"gain": log_softmax(value.shape[call.given["dim"]]), "why": "slope"}
+    length = value.shape[call.given["dim"]] if value.shape else 1
+    return {"gain": log_softmax(length), "why": "slope"}
 
 
 def _largest(call: Call) -> Effect:
@@ -158,22 +204,28 @@ def _largest(call: Call) -> Effect:
 def _euclidean(call: Call) -> Effect:
     call.only()
     if call.given["ord"] != 2:
-        raise NoBound(NOT_KNOWN)
+        raise NoBound(NOT_SO)
     return {"gain": 1.0}
 
 
-def _max_pool(call: Call) -> Effect:
-    call.only()
-    axes = len(call.given["kernel_size"])
-    kernel, dilation = (each(call.given[x], axes) for x in ("kernel_size", "dilation"))
-    stride = each(call.given["stride"] or kernel, axes)
-    return {"gain": largest_of_windows(kernel, stride, dilation), "why": "windows"}
+def _max_pool(axes: int) -> Rule:
+    def rule(call: Call) -> Effect:
+        call.only()
+        names = ("kernel_size", "dilation")
+        kernel, dilation = (each(call.given[name], axes) for name in names)
+        stride = each(call.given["stride"] or kernel, axes)
+        return {
+            "gain": largest_of_windows(kernel, stride, dilation),
+            "why": "windows",
+        }
+
+    return rule
 
 
 def _convolution(call: Call) -> Effect:
     value, weight = call.only(), call.given["weight"]
     axes = weight.ndim - 2
-    transposed = call.given.get("transposed", "output_padding" in call.given)
+    transposed = "output_padding" in call.given
     geometry = geometry_of_call(call.given, value.shape[-axes:], transposed)
     return _layer(weight, geometry, len(value.shape) - axes - 1)
 
@@ -183,53 +235,55 @@ def _linear(call: Call) -> Effect:
     return _matrix(call.given["weight"], len(value.shape) - 1)
 
 
-def _product_with_matrix(call: Call) -> Effect:
+def _product_with_matrix(first: str, second: str) -> Rule:
     """Of rows with a matrix, or of a matrix with columns; perhaps added to a bias."""
-    given = call.given
-    first, second = given.get("mat1", given["self"]), given.get("mat2")
-    second = given.get("other", second)
-    if isinstance(first, Value) and isinstance(second, Tensor):
-        value, matrix, axis = first, second.mT, len(first.shape) - 1
-    elif isinstance(second, Value) and isinstance(first, Tensor):
-        value, matrix, axis = second, first, len(second.shape) - 2
-    else:
-        raise NoBound(PRODUCT)
-    if matrix.ndim != 2 or len(call.values) > 1:
-        raise NoBound(NOT_KNOWN)
-    alpha = given.get("alpha", 1)
-    return {"sources": ((value.node, 1.0),)} | _matrix(matrix * alpha, axis)
+
+    def rule(call: Call) -> Effect:
+        a, b = call.given[first], call.given[second]
+        if isinstance(a, Value) and isinstance(b, Value):
+            raise NoBound(PRODUCT)
+        value, matrix = (a, b) if isinstance(a, Value) else (b, a)
+        if len(call.values) > 1 or not isinstance(value, Value):
+            raise NoBound(OTHERS)
+        if matrix.ndim != 2 or len(value.shape) < 2:
+            raise NoBound(NOT_SO)
+        axis = len(value.shape) - (1 if value is a else 2)
+        matrix = matrix.mT if value is a else matrix
+        return _matrix(matrix * call.given.get("alpha", 1), axis)
+
+    return rule
 
 
 def _matrix(weight: Tensor, axis: int) -> Effect:
+    if weight.ndim != 2:
+        raise NoBound(NOT_SO)
     geometry = Geometry(grid=(1,), padding="valid", boundary="zeros")
     return _layer(as_kernel(weight), geometry, axis)
 
 
 def _layer(weight: Tensor, geometry: Geometry, axis: int) -> Effect:
-    return {"gain": Layer("", weight.detach(), geometry), "axis": axis}
+    single = weight.float()  # which is faster, where it is as good
+    exact = single if torch.equal(single.double(), weight) else weight
+    return {"layer": lambda: Layer("", exact, geometry), "axis": axis}
 
 
 def _batch_norm(call: Call) -> Effect:
     call.only()
     given = call.given
     variance, gamma = given["running_var"], given["weight"]
-    if variance is None or given.get("training", False):
-        raise NoBound("it has no running statistics: those of the batch have no bound")
-    factors = (variance.double() + given["eps"]).rsqrt()
-    factors = factors if gamma is None else factors * gamma.double()
-    return {"gain": factors.detach().cpu().numpy(), "axis": 1}
+    gamma = torch.ones_like(variance) if gamma is None else gamma
+    factors = batch_norm(gamma.cpu(), variance.cpu(), given["eps"])
+    return {"gain": factors, "axis": 1}
 
 
 def _normalization(call: Call) -> Effect:
     """By statistics of the input itself."""
     call.only()
-    given, epsilon = call.given, call.given["eps"]
+    given = call.given
     if given.get("use_input_stats") is False:
-        raise NoBound(NOT_KNOWN)
-    gamma = given["weight"]
-    factor = 1.0 if gamma is None else float(gamma.abs().max())
-    epsilon = torch.finfo(torch.float32).eps if epsilon is None else epsilon
-    return {"gain": normalization(factor, epsilon), "why": "1 / sqrt(eps)"}
+        raise NoBound(NOT_SO)
+    factors = 1.0 if given["weight"] is None else given["weight"].cpu()
+    return {"gain": normalization(factors, given["eps"]), "why": "1 / sqrt(eps)"}
 
 
 def _sum(scaled: str) -> Rule:
@@ -237,7 +291,7 @@ def _sum(scaled: str) -> Rule:
 
     def rule(call: Call) -> Effect:
         scales = {"self": 1.0, "other": 1.0}
-        scales[scaled] = abs(call.given.get("alpha", 1.0))
+        scales[scaled] = largest(call.given.get("alpha", 1.0))
         return {
             "sources": tuple(
                 (value.node, scale * call.repeated(value))
@@ -255,27 +309,16 @@ def _multiplied(call: Call) -> Effect:
         value, other = other, value
     if isinstance(other, Value):
         return product(value.node, other.node)
-    return _by_factors(call, value, torch.as_tensor(other).double())
+    factors = torch.as_tensor(other, dtype=torch.float64).cpu()
+    return by_factors(factors, len(value.shape), call.repeated(value))
 
 
 def _divided(call: Call) -> Effect:
     value, other = call.given["self"], call.given["other"]
     if not isinstance(value, Value) or isinstance(other, Value):
         raise NoBound(QUOTIENT)
-    if call.given.get("rounding_mode") is not None:
-        raise NoBound("it rounds")
-    return _by_factors(call, value, 1 / torch.as_tensor(other).double())
-
-
-def _by_factors(call: Call, value: Value, factors: Tensor) -> Effect:
-    largest = float(factors.abs().max())
-    if not math.isfinite(largest):
-        raise NoBound(NOT_FINITE)
-    axes = [i for i, size in enumerate(factors.shape) if size > 1]
-    if len(axes) == 1 and call.shape == value.shape:
-        axis = axes[0] + len(call.shape) - factors.ndim
-        return {"gain": factors.flatten().cpu().numpy(), "axis": axis}
-    return {"gain": largest * call.repeated(value), "why": "factor"}
+    factors = 1 / torch.as_tensor(other, dtype=torch.float64).cpu()
+    return by_factors(factors, len(value.shape), call.repeated(value))
 
 
 def _beside_each_other(_: Call) -> Effect:
@@ -288,39 +331,72 @@ def _larger_of_two(call: Call) -> Effect:
 
 
 SLOPED = """
-    abs atan celu clamp clamp_max clamp_min cos erf gelu hardsigmoid hardswish hardtanh
-    log_sigmoid mish neg relu relu6 selu sigmoid silu sin softmax softplus tanh
+    abs atan clamp clamp_max clamp_min cos erf gelu hardsigmoid hardswish hardtanh
+    log_sigmoid mish neg relu relu6 selu silu sin tanh
 """
-# By the names of PyTorch's operators. What is not here is unknown.
-RULES = {name: _slope(name) for name in SLOPED.split()} | {
-    name: rule
-    for rule, names in {
-        _constant: "ones_like zeros_like",
-        _entries_moved: "_to_copy channel_shuffle clone detach flip getitem permute "
-        "pixel_shuffle pixel_unshuffle roll select slice split split_with_sizes "
-        "squeeze t transpose unbind unsqueeze view",
-        _entries_repeated: "cumsum expand pad repeat sum tile upsample_nearest1d "
-        "upsample_nearest2d upsample_nearest3d",
-        _averaged: "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d "
-        "avg_pool1d avg_pool2d avg_pool3d mean upsample_bilinear2d upsample_linear1d "
-        "upsample_trilinear3d",
-        _slopes: "elu leaky_relu prelu",
-        _log_softmax: "log_softmax",
-        _largest: "amax amin logsumexp max min",
-        _euclidean: "linalg_vector_norm",
-        _max_pool: "max_pool1d max_pool2d max_pool3d",
-        _convolution: "conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
-        "conv_transpose3d",
-        _linear: "linear",
-        _product_with_matrix: "addmm matmul mm",
-        _batch_norm: "batch_norm",
-        _normalization: "group_norm instance_norm layer_norm rms_norm",
-        _sum("other"): "add sub",
-        _sum("self"): "rsub",
-        _multiplied: "mul",
-        _divided: "div",
-        _beside_each_other: "cat stack",
-        _larger_of_two: "maximum minimum",
-    }.items()
-    for name in names.split()
+MOVED = """
+    _to_copy.default channel_shuffle.default clone.default flip.default
+    permute.default pixel_shuffle.default pixel_unshuffle.default roll.default
+    select.int slice.Tensor split.Tensor split_with_sizes.default squeeze.dim t.default
+    transpose.int unbind.int unsqueeze.default view.default
+"""
+REPEATED = """
+    cumsum.default expand.default repeat.default sum.default sum.dim_IntList
+    tile.default upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec
+"""
+AVERAGES = """
+    adaptive_avg_pool1d.default adaptive_avg_pool2d.default adaptive_avg_pool3d.default
+    avg_pool1d.default avg_pool2d.default avg_pool3d.default mean.default mean.dim
+    upsample_bilinear2d.vec upsample_linear1d.vec upsample_trilinear3d.vec
+"""
+CONVOLUTIONS = """
+    conv1d.default conv1d.padding conv2d.default conv2d.padding conv3d.default
+    conv3d.padding conv_transpose1d.default conv_transpose2d.input
+    conv_transpose3d.input
+"""
+LARGEST = """
+    amax.default amin.default logsumexp.default max.default max.dim min.default min.dim
+"""
+# By the overloads of PyTorch's operators. What is not here is unknown.
+RULES: dict[str, Rule] = {
+    "getitem": _entries_moved,
+    **{
+        f"aten.{name}": rule
+        for names, rule in (
+            (MOVED, _entries_moved),
+            (REPEATED, _entries_repeated),
+            (AVERAGES, _averaged),
+            (CONVOLUTIONS, _convolution),
+            (LARGEST, _largest),
+            ("ones_like.default zeros_like.default", _constant),
+            ("pad.default", _padded),
+            ("softmax.int", _slope("softmax")),
+            ("log_softmax.int", _log_softmax),
+            ("sigmoid.default", _sigmoid),
+            ("softplus.default", _softplus),
+            ("celu.default", _celu),
+            ("elu.default", _elu),
+            ("leaky_relu.default", _leaky_relu),
+            ("prelu.default", _prelu),
+            ("linalg_vector_norm.default", _euclidean),
+            ("max_pool1d.default", _max_pool(1)),
+            ("max_pool2d.default", _max_pool(2)),
+            ("max_pool3d.default", _max_pool(3)),
+            ("linear.default", _linear),
+            ("matmul.default", _product_with_matrix("self", "other")),
+            ("mm.default", _product_with_matrix("self", "mat2")),
+            ("addmm.default", _product_with_matrix("mat1", "mat2")),
+            ("_native_batch_norm_legit_no_training.default", _batch_norm),
+            ("group_norm.default instance_norm.default", _normalization),
+            ("layer_norm.default rms_norm.default", _normalization),
+            ("add.Tensor sub.Tensor", _sum("other")),
+            ("rsub.Scalar", _sum("self")),
+            ("mul.Tensor", _multiplied),
+            ("div.Tensor", _divided),
+            ("cat.default stack.default", _beside_each_other),
+            ("maximum.default minimum.default", _larger_of_two),
+        )
+        for name in names.split()
+    },
+    **{f"aten.{name}.default": _slope(name) for name in SLOPED.split()},
 }
