@@ -235,9 +235,10 @@ def test_sizes_that_nobody_states(tmp_path):
     assert compose(*read_network(path, (1, 3, 4, 4)), 1e-4).upper == pytest.approx(0.25)
 
 
-def upper_of(path, nodes, tensors=(), shape=(1, 4), opset=21, outputs=("y",), **more):
+def upper_of(path, nodes, tensors=(), shape=(1, 4), opset=21, functions=(), **more):
     arrays = [stored(name, np.asarray(array)) for name, array in dict(tensors).items()]
-    model = model_of(nodes, arrays, [value("x", shape, **more)], outputs)
+    inputs = [value("x", shape, **more)]
+    model = model_of(nodes, arrays, inputs, functions=list(functions))
     model.opset_import[0].version = opset
     return compose(*read_network(written(model, path)), 1e-4).upper
 
@@ -377,6 +378,57 @@ OTHER_ARGUMENTS = {
 }
 
 
+SAME = [onnx.helper.make_opsetid("", 21)]
+FIFTY = onnx.helper.make_function(
+    "mine",
+    "Size",
+    ["a"],
+    ["b"],
+    [
+        make_node("Constant", [], ["k"], value=stored("", 50.0)),
+        make_node("Mul", ["a", "k"], ["b"]),
+    ],
+    SAME,
+)
+OTHER_ARGUMENTS |= {
+    "a size that is a function": (
+        [make_node("Size", ["x"], ["y"], domain="mine")],
+        50,
+        {"functions": [FIFTY]},
+    ),
+    "a size that depends on numbers": (
+        [
+            make_node("NonZero", ["x"], ["a"]),
+            make_node("Size", ["a"], ["b"]),
+            make_node("Cast", ["b"], ["y"], to=11),
+        ],
+        1000,
+        {},
+    ),
+    "random constants": (
+        [
+            make_node("RandomNormal", [], ["r"], shape=[1, 4]),
+            make_node("Add", ["x", "r"], ["y"]),
+        ],
+        math.inf,
+        {},
+    ),
+    "constants that are dropped": (
+        [
+            make_node("Dropout", ["c", "r", "t"], ["d"]),
+            make_node("Add", ["x", "d"], ["y"]),
+        ],
+        math.inf,
+        {"tensors": {"c": np.ones(4), "r": 0.5, "t": np.array(True)}},
+    ),
+    "pads of a number": (
+        [make_node("Pad", ["x", "p"], ["y"], mode="reflect")],
+        1,
+        {"shape": (), "tensors": {"p": np.array([], int)}},
+    ),
+}
+
+
 @pytest.mark.parametrize("case", OTHER_ARGUMENTS)
 def test_other_arguments_have_another_bound_or_none(case, tmp_path):
     nodes, least, given = OTHER_ARGUMENTS[case]
@@ -401,3 +453,19 @@ def test_names_that_are_not_unique_are_told_apart(tmp_path):
     model = model_of(nodes, [], [value("x", (1, 4))])
     bounds = compose(*read_network(written(model, tmp_path)), 1e-4)
     assert [*bounds.unknown] == ["same", "same@1"]
+
+
+def test_a_size_that_is_no_batch_is_not_one(tmp_path):
+    nodes = [
+        make_node("ReduceSum", ["x", "a"], ["y"]),
+        make_node("Identity", ["m"], ["z"]),
+    ]
+    inputs = [value("x", [1, "T", 4]), value("m", ["T"])]
+    model = model_of(nodes, [stored("a", np.array([1]))], inputs, ("y", "z"))
+    assert compose(*read_network(written(model, tmp_path)), 1e-4).upper == math.inf
+
+
+def test_nodes_out_of_order_are_refused(tmp_path):
+    nodes = [make_node("Add", ["x", "z"], ["y"]), make_node("Neg", ["x"], ["z"])]
+    with pytest.raises(ValueError, match="in the order of computation"):
+        upper_of(tmp_path, nodes)

@@ -89,19 +89,16 @@ def resize(graph: Any, sizes: tuple[int, ...]) -> None:
 def state_batch(graph: Any, batch: int) -> None:
     """State the first size of every input where it is open, forget what follows.
 
-    A size with a name in the file is the same wherever it has that name.
+    A size with a name is one if it is the first wherever an input has that name.
     """
-    dims = [list(value.type.tensor_type.shape.dim) for value in graph.input]
-    names = {each[0].dim_param for each in dims if each and not each[0].dim_value}
-    if not names:
-        return
-    for dim in (dim for each in dims for dim in each):
-        if not dim.dim_value and (dim.dim_param in names - {""}):
-            dim.dim_value = batch
-    for first, *_ in filter(None, dims):
-        if not first.dim_value:
-            first.dim_value = batch
-    _forget_sizes(graph)
+    shapes = [list(value.type.tensor_type.shape.dim) for value in graph.input]
+    others = {dim.dim_param for shape in shapes for dim in shape[1:]} - {""}
+    firsts = [shape[0] for shape in shapes if shape]
+    found = [x for x in firsts if not x.dim_value and x.dim_param not in others]
+    for dim in found:
+        dim.dim_value = batch
+    if found:
+        _forget_sizes(graph)
 
 
 def _forget_sizes(graph: Any) -> None:

@@ -17,11 +17,16 @@ from .onnx_scopes import Scope
 from .onnx_tensors import bodies, graphs, standard
 from .stored import Refusal, parsing
 
-SIZES = ("Shape", "Size")  # which follow from sizes, and not from the input's numbers
+SIZES = ("Shape", "Size")
+RANDOM = """
+    Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike
+"""
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 WHOLE = "it holds no real numbers, and cannot change smoothly"
 BODY = "what its body does is not known"
 SECOND = "only its first result is known"
+DRAWN = "it is random, or may be"
+DEEPEST = 16  # bodies and functions in each other that are looked into
 
 
 def read_network(
@@ -57,7 +62,7 @@ class _Network:
         self.names: set[str] = set()
         found, others = layers_of(model, [scope])
         layers, reasons = {layer.place[-1]: layer for layer in found}, dict(others)
-        functions = {(function.domain, function.name) for function in model.functions}
+        self.functions = {(each.domain, each.name): each for each in model.functions}
         versions = {each.domain: each.version for each in model.opset_import}
         opset = max(versions.get("", 0), versions.get("ai.onnx", 0))
         for value in model.graph.input:
@@ -65,15 +70,23 @@ class _Network:
                 real = value.type.tensor_type.elem_type in FLOATS
                 known = {} if real else {"gain": None, "why": WHOLE}
                 self._add(value.name, value.name, "input", **known)
+        later = {name for node in model.graph.node for name in node.output}
         for index, node in enumerate(model.graph.node):
+            if not later.isdisjoint(filter(None, _read(node))):
+                raise Refusal(
+                    "Nodes must come in the order of computation, and do not."
+                )
+            later -= set(node.output)
             call = Call(node, scope, self.known, opset)
             read = [name for name in _read(node) if name in self.known]
-            if not read or node.op_type in SIZES:
-                continue
             label = scope.label(node, index)
-            if len(read) > len(call.sources):
+            if self._may_draw(node):
+                attributes = self._unknown(read, DRAWN)
+            elif not read or self._has_size_only(node):
+                continue
+            elif len(read) > len(call.sources):
                 attributes = self._unknown(read, BODY)
-            elif (node.domain, node.op_type) in functions:
+            elif (node.domain, node.op_type) in self.functions:
                 attributes = self._unknown(read, NOT_KNOWN)
             elif index in layers and node.op_type in LAYERS and standard(node):
                 attributes = _of_layer(layers[index], call)
@@ -84,6 +97,27 @@ class _Network:
                     attributes = self._unknown(read, SECOND)
                 if name:
                     self._add(name, label, node.op_type, **attributes)
+
+    def _has_size_only(self, node: Any) -> bool:
+        """Whether a node's result follows from sizes, not from the input's numbers."""
+        if node.op_type not in SIZES or not standard(node) or not node.input:
+            return False
+        sizes = self.scope.sizes(node.input[0])
+        is_function = (node.domain, node.op_type) in self.functions
+        return not is_function and sizes is not None and all(sizes)
+
+    def _may_draw(self, node: Any, depth: int = 0) -> bool:
+        """Whether a node may draw random numbers, in a body or a function, too."""
+        if standard(node) and node.op_type in RANDOM.split():
+            return True
+        if node.op_type == "Dropout":  # of constants: with a third input it may train
+            return len(node.input) > 2 and node.input[0] not in self.known
+        function = self.functions.get((node.domain, node.op_type))
+        inner = [] if function is None else list(function.node)
+        inner += [x for _, body in bodies(node) for g in graphs(body) for x in g.node]
+        if inner and depth > DEEPEST:
+            return True
+        return any(self._may_draw(each, depth + 1) for each in inner)
 
     def _add(self, array: str, label: str, operator: str, **attributes: Any) -> None:
         name, count = label, 1

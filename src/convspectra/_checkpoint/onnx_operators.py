@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._network import upward
 from .._network.gains import (
     NOT_KNOWN,
     NOT_SO,
@@ -18,12 +19,17 @@ from .._network.gains import (
     NoBound,
     batch_norm,
     by_factors,
+    by_quotients,
     exponential,
+    kinked,
     largest,
     largest_of_windows,
     log_softmax,
     normalization,
     product,
+    reduced,
+    repeated,
+    slope,
 )
 from .._network.node import Node
 from .onnx_scopes import Scope
@@ -96,8 +102,8 @@ class Call:
             return [int(each) for each in self.constant(place).ravel()]
         return self.numbers(name)
 
-    def repeated(self, name: str) -> float:
-        """By how much an array grows that is repeated to the shape of the others."""
+    def repeats(self, name: str) -> Fraction:
+        """How often an array is repeated to the shape of the others."""
         shapes = [self.sizes(each) for each in (name, *self.node.input)]
         axes, count = max(map(len, shapes)), 1
         for own, *others in zip(*([1] * (axes - len(x)) + x for x in shapes)):
@@ -105,7 +111,7 @@ class Call:
             if (own is None and len(wider) > 1) or (own == 1 and None in wider):
                 raise NoBound(SIZE_UNKNOWN)
             count *= wider[0] or 1 if own == 1 and wider else 1
-        return math.sqrt(count)
+        return Fraction(count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +183,7 @@ def _cast(call: Call) -> Effect:
 
 
 def _slope(call: Call) -> Effect:
-    return {"gain": SLOPES[call.node.op_type.lower()], "why": "slope"}
+    return slope(SLOPES[call.node.op_type.lower()])
 
 
 def _sigmoid(call: Call) -> Effect:
@@ -185,30 +191,32 @@ def _sigmoid(call: Call) -> Effect:
 
 
 def _leaky_relu(call: Call) -> Effect:
-    return {"gain": max(1.0, largest(call.number("alpha", 0.01))), "why": "slope"}
+    return kinked(call.number("alpha", 0.01))
 
 
 def _elu(call: Call) -> Effect:
-    return {"gain": exponential(call.number("alpha", 1.0)), "why": "slope"}
+    return exponential(call.number("alpha", 1.0))
 
 
 def _selu(call: Call) -> Effect:
     alpha = call.number("alpha", 1.67326319217681884765625)
     gamma = call.number("gamma", 1.05070102214813232421875)
-    return {"gain": exponential(alpha, gamma), "why": "slope"}
+    return exponential(alpha, gamma)
 
 
 def _celu(call: Call) -> Effect:
-    alpha = call.number("alpha", 1.0)
-    return {"gain": exponential(alpha, 1.0, 1 / alpha if alpha else 0.0)}
+    """Whose slope below zero is exp(x / alpha)."""
+    if not call.number("alpha", 1.0) > 0:
+        raise NoBound(NOT_SO)
+    return {"gain": 1.0}
 
 
 def _hard_sigmoid(call: Call) -> Effect:
-    return {"gain": largest(call.number("alpha", 0.2)), "why": "slope"}
+    return slope(largest(call.number("alpha", 0.2)))
 
 
 def _prelu(call: Call) -> Effect:
-    return {"gain": max(1.0, largest(call.constant(1))), "why": "slope"}
+    return kinked(call.constant(1))
 
 
 def _log_softmax(call: Call) -> Effect:
@@ -216,12 +224,11 @@ def _log_softmax(call: Call) -> Effect:
     axis = integer(call.node, "axis", -1)
     if not -len(sizes) <= axis < len(sizes):
         raise NoBound(NOT_SO)
-    return {"gain": log_softmax(_known(sizes[axis])), "why": "slope"}
+    return log_softmax(_known(sizes[axis]))
 
 
 def _max_pool(call: Call) -> Effect:
-    kernel, stride, dilation = _window(call)
-    return {"gain": largest_of_windows(kernel, stride, dilation), "why": "windows"}
+    return largest_of_windows(*_window(call))
 
 
 def _window(call: Call) -> list[list[int]]:
@@ -261,7 +268,7 @@ def _average_pool(call: Call) -> Effect:
 
 def _global_average(call: Call) -> Effect:
     sizes = [_known(size) for size in call.sizes(call.node.input[0])[2:]]
-    return {"gain": 1 / math.sqrt(math.prod(sizes)), "why": "weights"}
+    return reduced(math.prod(sizes), is_mean=True)
 
 
 def _reduced(call: Call) -> Effect:
@@ -273,8 +280,7 @@ def _reduced(call: Call) -> Effect:
     if any(not -len(sizes) <= axis < len(sizes) for axis in axes):
         raise NoBound(NOT_SO)
     count = math.prod(_known(sizes[axis]) for axis in {a % len(sizes) for a in axes})
-    is_mean = call.node.op_type == "ReduceMean"
-    return {"gain": math.sqrt(1 / count if is_mean else count), "why": "weights"}
+    return reduced(count, is_mean=call.node.op_type == "ReduceMean")
 
 
 def _pad(call: Call) -> Effect:
@@ -283,7 +289,8 @@ def _pad(call: Call) -> Effect:
     if mode == "constant":
         return {"gain": 1.0}
     pads, sizes = call.numbers_or_input("pads", 1), call.sizes(call.node.input[0])
-    if mode not in PADS or len(pads) != 2 * len(sizes) or min(pads) < 0 or call.has(3):
+    odd = len(pads) != 2 * len(sizes) or min(pads, default=-1) < 0
+    if mode not in PADS or odd or call.has(3):
         raise NoBound(NOT_SO)
     count = 1
     for size, *ends in zip(sizes, pads, pads[len(sizes) :]):
@@ -292,7 +299,7 @@ def _pad(call: Call) -> Effect:
                 raise NoBound(NOT_SO)
             read: Any = np.pad(np.arange(size), ends, mode)  # type: ignore[call-overload]
             count *= int(np.bincount(read).max())
-    return {"gain": math.sqrt(count), "why": "repeats"}
+    return repeated(count)
 
 
 def _resize(call: Call) -> Effect:
@@ -315,7 +322,7 @@ def _resize(call: Call) -> Effect:
         read = [ROUNDINGS[rounding](place) for place in places]
         clipped = np.clip(read, 0, _known(old) - 1)
         count *= int(np.bincount(clipped).max())
-    return {"gain": math.sqrt(count), "why": "repeats"}
+    return repeated(count)
 
 
 def _batch_norm(call: Call) -> Effect:
@@ -329,13 +336,12 @@ def _batch_norm(call: Call) -> Effect:
 
 def _normalization(call: Call) -> Effect:
     """By statistics of the input itself."""
-    gain = normalization(call.constant(1), call.number("epsilon", 1e-5))
-    return {"gain": gain, "why": "1 / sqrt(eps)"}
+    return normalization(call.constant(1), call.number("epsilon", 1e-5))
 
 
 def _sum(call: Call) -> Effect:
-    sources = [(call.known[name], call.repeated(name)) for name in call.sources]
-    return {"sources": tuple(sources)}
+    sources = ((x, upward.root(call.repeats(x))) for x in call.sources)
+    return {"sources": tuple((call.known[x], factor) for x, factor in sources)}
 
 
 def _larger(call: Call) -> Effect:
@@ -350,19 +356,16 @@ def _multiplied(call: Call) -> Effect:
     if len(call.sources) > 1:
         return product(*(call.known[name] for name in call.sources))
     is_first = call.node.input[0] in call.known
-    return _by_factors(call, call.constant(1 if is_first else 0))
+    (name,) = call.sources
+    factors = call.constant(1 if is_first else 0)
+    return by_factors(factors, len(call.sizes(name)), call.repeats(name))
 
 
 def _divided(call: Call) -> Effect:
     if call.node.input[1] in call.known:
         raise NoBound(QUOTIENT)
-    with np.errstate(divide="ignore"):
-        return _by_factors(call, 1 / call.constant(1))
-
-
-def _by_factors(call: Call, factors: np.ndarray) -> Effect:
     (name,) = call.sources
-    return by_factors(factors, len(call.sizes(name)), call.repeated(name))
+    return by_quotients(call.constant(1), len(call.sizes(name)), call.repeats(name))
 
 
 def _known(size: int | None) -> int:

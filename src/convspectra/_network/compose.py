@@ -8,20 +8,20 @@ from dataclasses import replace
 import numpy as np
 
 from .._arrays.host import detach_to_numpy
+from .._base import fraction, positive
 from .._layer.geometry import Geometry
-from .._layer.layer import scale_outputs
+from .._layer.layer import Layer, scale_outputs
 from .._norm.operator_norm import operator_norm
+from . import upward
 from .bounds import LipschitzBounds, LipschitzPart
 from .gains import NOT_FINITE
 from .node import Node
 
 COMPOSED = "composition of its parts"
-# Covers the rounding of a few operations in double precision.
-ROUNDED = 1 + 2.0**-49
-# Factors of channels that are rounded multiply the norm by 1 + 2^-50 at most. Entries
-# of their products with a kernel that are each off by 2^-53 of themselves change the
-# norm by 2^-53 * sqrt(rank) of it at most, rank < 7e7.
-FOLDED = 1 + 1e-12
+UNIT = 2.0**-53  # of rounding
+FACTORS = 1 + 8 * UNIT  # covers the rounding of the factors of a BatchNorm
+# Kernels whose largest entry is below lose digits when they are multiplied.
+SMALL = 1e-200
 # Entries of an array beyond which the norm of a layer is that of every input size.
 LARGE = 2**27
 
@@ -41,6 +41,8 @@ def compose(
     of layers are close to `rtol`, within `budget`, as `operator_norm` has them. `watch`
     is shown the nodes, and passes them on one by one.
     """
+    rtol = fraction("rtol", rtol)
+    budget = None if budget is None else positive("budget", budget)
     needed = _needed(outputs)
     kept = [node for node in nodes if node in needed]
     layers = _folded(kept, outputs)
@@ -52,7 +54,7 @@ def compose(
         first = layers.get(node, node)
         name = node.name if first is node else f"{first.name}+{node.name}"
         norm, method = _norm(node, layers.get(node), rtol, budget)
-        totals[node] = _product(norm, _joined(first, totals))
+        totals[node] = upward.product(norm, _joined(first, totals))
         if math.isinf(norm):
             unknown[name] = method
         if norm == 1 and first.layer is None:
@@ -61,7 +63,7 @@ def compose(
             operator = first.operator
             part = LipschitzPart(name, operator, norm, totals[node], method)
             parts.append(part)
-    upper = _root_of_squares([totals[node] for node in outputs])
+    upper = upward.root_of_squares(totals[node] for node in outputs)
     return LipschitzBounds(0.0, upper, COMPOSED, tuple(parts), unknown)
 
 
@@ -89,6 +91,15 @@ def _folded(nodes: Sequence[Node], outputs: Sequence[Node]) -> dict[Node, Node]:
     return found
 
 
+def _joined(node: Node, totals: dict[Node, float]) -> float:
+    """By how much its sources together may differ; 1 for an input of the network."""
+    if not node.sources:
+        return 1.0
+    found = [upward.product(factor, totals[source]) for source, factor in node.sources]
+    join = upward.total if node.joined == "sum" else upward.root_of_squares
+    return join(found)
+
+
 def _norm(
     node: Node, before: Node | None, rtol: float, budget: float | None
 ) -> tuple[float, str]:
@@ -100,59 +111,43 @@ def _norm(
     layer_of = node.layer if before is None else before.layer
     try:
         if layer_of is not None:
-            layer = layer_of()
-            weight = detach_to_numpy(layer.weight)
-            if before is not None:
-                weight = np.asarray(weight, np.float64)
-                weight = scale_outputs(weight, np.asarray(node.gain), layer.geometry)
-            norm, method = _layer_norm(weight, layer.geometry, rtol, budget)
-            norm *= 1 if before is None else FOLDED
+            factors = norm if isinstance(norm, np.ndarray) else None
+            norm, method = _layer_norm(layer_of(), factors, rtol, budget)
         elif isinstance(norm, np.ndarray):
-            norm = float(np.abs(norm).max(initial=0.0)) * FOLDED
-            method = "largest factor"
+            norm, method = _largest(norm), "largest factor"
     except (ValueError, TypeError) as error:  # what is wrong with the layer
         norm, method = None, str(error).rstrip(".")
     if norm is None:
         return math.inf, method
-    return (_up(norm), method) if 0 <= norm < math.inf else (math.inf, NOT_FINITE)
+    return (norm, method) if 0 <= norm < math.inf else (math.inf, NOT_FINITE)
 
 
 def _layer_norm(
-    weight: np.ndarray, geometry: Geometry, rtol: float, budget: float | None
+    layer: Layer, factors: np.ndarray | None, rtol: float, budget: float | None
 ) -> tuple[float, str]:
-    grid = geometry.grid
-    if isinstance(grid, tuple) and math.prod(grid) * len(weight) > LARGE:
-        geometry = replace(geometry, grid=None)
+    """The norm of a layer whose output channels are multiplied by factors."""
+    weight, geometry = detach_to_numpy(layer.weight), _bounded(layer)
+    rounded = 1.0
+    if factors is not None:
+        scaled = scale_outputs(np.asarray(weight, np.float64), factors, geometry)
+        if np.abs(scaled).max(initial=0.0) < SMALL:
+            norm, method = _layer_norm(layer, None, rtol, budget)
+            return upward.product(norm, _largest(factors)), method
+        # Every tap is a block of the layer's matrix. So entries that are each off by a
+        # unit change the norm by at most taps * sqrt(channels) units of it.
+        lost = np.prod(weight.shape[2:]) * math.sqrt(max(weight.shape[:2]))
+        weight, rounded = scaled, FACTORS * (1 + 2 * UNIT * float(lost))
     found = operator_norm(weight, geometry, rtol, budget=budget)
-    return float(found.upper), found.method
+    return upward.product(float(found.upper), rounded), found.method
 
 
-def _joined(node: Node, totals: dict[Node, float]) -> float:
-    """By how much its sources together may differ; 1 for an input of the network."""
-    if not node.sources:
-        return 1.0
-    found = [_product(_up(factor), totals[source]) for source, factor in node.sources]
-    if node.joined == "stack":
-        return _root_of_squares(found)
-    total, *others = found
-    for other in others:
-        total = _up(total + other)
-    return total
+def _largest(factors: np.ndarray) -> float:
+    return upward.product(float(np.abs(factors).max(initial=0.0)), FACTORS)
 
 
-def _product(norm: float, before: float) -> float:
-    """Rounded up; infinite if one of them is."""
-    if math.isinf(norm) or math.isinf(before):
-        return math.inf
-    return norm if before == 1 else before if norm == 1 else _up(norm * before)
-
-
-def _root_of_squares(values: Sequence[float]) -> float:
-    """The norm of a vector, rounded up."""
-    return _up(math.hypot(*values)) if len(values) > 1 else sum(values)
-
-
-def _up(value: float) -> float:
-    """Rounded up, but for what is exact."""
-    exact = value in (0, 1)
-    return value if exact else math.nextafter(value * ROUNDED, math.inf)
+def _bounded(layer: Layer) -> Geometry:
+    """The geometry of a layer; of every input size, where its own is huge."""
+    grid = layer.geometry.grid
+    if isinstance(grid, tuple) and math.prod(grid) * len(layer.weight) > LARGE:
+        return replace(layer.geometry, grid=None)
+    return layer.geometry

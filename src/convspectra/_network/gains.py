@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from . import upward
 from .node import Node
 
 # Functions whose steepest slope is 1.
@@ -19,10 +21,10 @@ ONE = """
 SLOPES = dict.fromkeys(ONE.split(), 1.0) | {
     "erf": 1.1283792,  # 2 / sqrt(pi)
     "gelu": 1.129,  # 1.128905 by erf, 1.128994 by tanh
-    "hardsigmoid": 1 / 6,
+    "hardsigmoid": math.nextafter(1 / 6, 1),
     "hardswish": 1.5,
     "mish": 1.0884983,
-    "selu": 1.0507010 * 1.6732633,
+    "selu": 1.7580994,  # 1.05070099 * 1.67326325
     "sigmoid": 0.25,
     "silu": 1.0998394,
     "softmax": 0.5,  # of a row: the norm of diag(p) - p p'
@@ -43,19 +45,32 @@ class NoBound(Exception):
     """Why no Lipschitz constant of an operator is known."""
 
 
-def log_softmax(length: int) -> float:
+def slope(steepest: float) -> Effect:
+    """Of a function with this slope somewhere, and nowhere a steeper one."""
+    if steepest == 1:
+        return {"gain": 1.0}
+    return {"gain": steepest, "why": "slope"}
+
+
+def kinked(below: Any) -> Effect:
+    """Of functions that are x above zero, and have these slopes below."""
+    return slope(max(1.0, largest(below)))
+
+
+def log_softmax(length: int) -> Effect:
     """Of the logarithm of softmax: the norm of I - 1 p', largest at a corner."""
-    return math.sqrt(length)
+    return slope(upward.root(length))
 
 
-def exponential(alpha: float, scale: float = 1.0, inside: float = 1.0) -> float:
+def exponential(alpha: float, scale: float = 1.0, inside: float = 1.0) -> Effect:
     """Of scale * x above zero, scale * alpha * (exp(inside * x) - 1) below."""
     if not inside > 0:
         raise NoBound("its exponential grows without bound")
-    return abs(scale) * max(1.0, abs(alpha) * inside)
+    below = upward.product(largest(alpha), inside)
+    return slope(upward.product(largest(scale), max(1.0, below)))
 
 
-def normalization(factors: Any, epsilon: float) -> float:
+def normalization(factors: Any, epsilon: float) -> Effect:
     """Of LayerNorm, GroupNorm, InstanceNorm or RMSNorm, with these factors.
 
     With s^2 = variance + epsilon, the Jacobian is 1 / s times a matrix whose
@@ -63,7 +78,19 @@ def normalization(factors: Any, epsilon: float) -> float:
     """
     if not epsilon > 0:
         raise NoBound("it divides by a spread that may be zero")
-    return largest(factors) / math.sqrt(epsilon)
+    gain = upward.root(Fraction(largest(factors)) ** 2 / Fraction(epsilon))
+    return {"gain": gain, "why": "1 / sqrt(eps)"}
+
+
+def repeated(count: int | Fraction) -> Effect:
+    """Of an operator that reads an entry at most so many times."""
+    return {"gain": upward.root(count), "why": "repeats"}
+
+
+def reduced(count: int, *, is_mean: bool) -> Effect:
+    """The mean or sum of so many entries."""
+    square = Fraction(1, max(count, 1)) if is_mean else Fraction(count)
+    return {"gain": upward.root(square), "why": "weights"}
 
 
 def batch_norm(gamma: Any, variance: Any, epsilon: float) -> np.ndarray:
@@ -76,12 +103,13 @@ def batch_norm(gamma: Any, variance: Any, epsilon: float) -> np.ndarray:
 
 def largest_of_windows(
     kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
-) -> float:
+) -> Effect:
     """Of a pool: an entry may be the largest of every window that it is in."""
     sizes = (*kernel, *stride, *dilation)
     if not len(kernel) == len(stride) == len(dilation) or min(sizes, default=0) < 1:
         raise NoBound(NOT_SO)
-    return math.sqrt(math.prod(map(_windows, kernel, stride, dilation)))
+    count = math.prod(map(_windows, kernel, stride, dilation))
+    return {"gain": upward.root(count), "why": "windows"}
 
 
 def _windows(kernel: int, stride: int, dilation: int) -> int:
@@ -95,22 +123,39 @@ def _windows(kernel: int, stride: int, dilation: int) -> int:
 def product(first: Node, second: Node) -> Effect:
     """Of two arrays that depend on the input: known of x sigmoid(x), which is silu."""
     for gate, x in ((first, second), (second, first)):
-        if gate.is_sigmoid and gate.sources == ((x, 1.0),):
-            return {"sources": gate.sources, "gain": SLOPES["silu"], "why": "slope"}
+        if gate.is_sigmoid and gate.sources == ((x, 1),):
+            return slope(SLOPES["silu"]) | {"sources": gate.sources}
     raise NoBound(PRODUCT)
 
 
-def by_factors(factors: Any, axes: int, repeated: float) -> Effect:
+def by_factors(factors: Any, axes: int, count: Fraction) -> Effect:
     """Of a product with constants, of an array with so many axes.
 
-    `repeated` is by how much the array grows that is repeated to fit the constants.
+    `count` is how often the array is repeated to fit the constants.
     """
     factors = np.asarray(factors, float)
-    most = largest(factors)
+    return _scaled(factors, Fraction(largest(factors)), axes, count)
+
+
+def by_quotients(divisors: Any, axes: int, count: Fraction) -> Effect:
+    """As `by_factors`, of a division by constants."""
+    divisors = np.asarray(divisors, float)
+    largest(divisors)
+    least = float(np.abs(divisors).min(initial=math.inf))
+    if least == 0:
+        raise NoBound("it divides by zero")
+    with np.errstate(all="ignore"):
+        factors = 1 / divisors
+    largest(factors)
+    most = Fraction(0) if math.isinf(least) else 1 / Fraction(least)
+    return _scaled(factors, most, axes, count)
+
+
+def _scaled(factors: np.ndarray, most: Fraction, axes: int, count: Fraction) -> Effect:
     long = [i for i, size in enumerate(factors.shape) if size > 1]
-    if len(long) == 1 and repeated == 1 and factors.ndim <= axes:
+    if len(long) == 1 and count == 1 and factors.ndim <= axes:
         return {"gain": factors.ravel(), "axis": long[0] + axes - factors.ndim}
-    return {"gain": most * repeated, "why": "factor"}
+    return {"gain": upward.root(most**2 * count), "why": "factor"}
 
 
 def largest(constants: Any) -> float:

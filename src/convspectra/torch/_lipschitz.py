@@ -1,32 +1,29 @@
 """Between which bounds does the Lipschitz constant of a whole model lie?"""
 
+import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.fx.node import Node as Step
 
-from .._base import fraction
 from .._network.bounds import LipschitzBounds
 from .._network.compose import compose
 from .._network.node import Node
 from ._modules import check_has_numbers, unwrapped
 from ._operators import Call, Value, effect
-from ._program import (
-    Program,
-    arguments,
-    computed,
-    in_double,
-    is_random,
-    is_real,
-    overload,
-)
-from ._quotient import largest_quotient
+from ._program import Program, arguments, computed, in_double, is_real, overload
+from ._quotient import computes_the_same, largest_quotient
 from ._record import undisturbed
 
-JUMPS = "its result is not real, and jumps where the input changes smoothly"
+NOT_REAL = "its result is no array of real numbers"
+NO_SIZE = "the size of its result depends on the numbers of the input"
+NOT_COMPUTED = "it reads constants alone, and cannot be computed"
 RANDOM = "it is random"
+DIFFERENT = "what torch.export traced does not compute the same"
+NOISE = 1e-3  # how far rounding may raise the lower bound above the upper one
 
 
 def lipschitz(
@@ -39,9 +36,9 @@ def lipschitz(
     """Bound the Lipschitz constant of a model from below and above.
 
     That is the largest |f(x) - f(y)| / |x - y| over all inputs of the example's size,
-    in Euclidean norms, where f is the model in evaluation mode and in exact arithmetic:
-    rounding, also to a lower precision, is left out. The model is traced by
-    `torch.export`, and left unchanged.
+    in Euclidean norms. f is the model with all its modules in evaluation mode, and in
+    exact arithmetic: the rounding of what depends on the input is left out, also that
+    to a lower precision. The model is traced by `torch.export`, and left unchanged.
 
     Parameters
     ----------
@@ -77,7 +74,10 @@ def lipschitz(
     ValueError
         If the model can't be traced, or has no input of real numbers.
     """
-    rtol = fraction("rtol", rtol)
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"`model` must be a torch.nn.Module, got {type(model).__name__}."
+        )
     model = unwrapped(model)
     check_has_numbers(model)
     with torch.inference_mode(False), undisturbed(model):
@@ -89,14 +89,20 @@ def lipschitz(
             )
         graph = Graph(program)
         found = compose(graph.nodes, graph.outputs, rtol, budget)
-        lower = largest_quotient(program, graph.constants)
-    if lower > found.upper:
+        lower = 0.0
+        if not graph.is_random:
+            lower = largest_quotient(program, graph.constants)
+            if not computes_the_same(program, graph.constants, model):
+                unknown = {**found.unknown, type(model).__name__: DIFFERENT}
+                return replace(found, upper=math.inf, unknown=unknown)
+    if lower > (1 + NOISE) * found.upper:
         raise ArithmeticError(
             f"The lower bound must not exceed the upper one, got {lower} and "
-            f"{found.upper}. This is a defect of convspectra: please report it."
+            f"{found.upper}. If rounding does not dominate the model's results, this "
+            "is a defect of convspectra: please report it."
         )
     method = f"{found.method}; two inputs near the example"
-    return replace(found, lower=lower, method=method)
+    return replace(found, lower=min(lower, found.upper), method=method)
 
 
 class Graph:
@@ -110,11 +116,14 @@ class Graph:
         The operations, and those of them that are the model's results.
     constants : dict
         The results of all other steps.
+    is_random : bool
+        Whether some of them draw random numbers.
     """
 
     def __init__(self, program: Program) -> None:
         self.constants = dict(program.given)
         self.nodes: list[Node] = []
+        self.is_random = False
         self._values: dict[Step, Value] = {}
         self._names: set[str] = set()
         for step in program.inputs:
@@ -122,23 +131,38 @@ class Graph:
             self._add(step, "input")
         for step in program.calls():
             given = arguments(step, {**self.constants, **self._values})
-            call = Call(given, _shape(step), lambda s=step, **x: computed(s, x))
-            if is_random(step):
-                sources = tuple((value.node, 1.0) for value in call.values)
-                self._add(step, sources=sources, gain=None, why=RANDOM)
+            call = Call(overload(step), given, _shape(step), partial(computed, step))
+            if program.is_random(step):
+                self.is_random = True
+                self._add_unknown(step, call, RANDOM)
             elif not call.values:
-                self.constants[step] = in_double(computed(step, given))
+                self._carry_out(step, call)
             elif not _is_smooth(step):
-                self._add(step, **effect("", call) | {"why": JUMPS})
+                self._add_unknown(step, call, NOT_REAL)
+            elif None in call.shape:
+                self._add_unknown(step, call, NO_SIZE)
             else:
-                self._add(step, **effect(overload(step), call))
+                call = replace(call, given=in_double(step, given))
+                self._add(step, **effect(call))
         found = (self._values.get(step) for step in program.outputs)
         self.outputs = [value.node for value in found if value is not None]
 
+    def _carry_out(self, step: Step, call: Call) -> None:
+        try:
+            self.constants[step] = call.run(call.given)
+        except Exception as error:
+            why = f"{NOT_COMPUTED}: {str(error).strip().partition(chr(10))[0]}"
+            self._add_unknown(step, call, why)
+
+    def _add_unknown(self, step: Step, call: Call, why: str) -> None:
+        self._add(step, sources=call.sources, gain=None, why=why)
+
     def _add(self, step: Step, operator: str = "", **attributes: Any) -> None:
-        name = _name(step)
+        first, count = _name(step), 0
+        name = first
         while name in self._names:
-            name += "'"
+            count += 1
+            name = f"{first}@{count}"
         self._names.add(name)
         node = Node(name, operator or _short(step), **attributes)
         self.nodes.append(node)
@@ -151,9 +175,13 @@ def _is_smooth(step: Step) -> bool:
     return isinstance(result, (list, tuple)) or is_real(result)
 
 
-def _shape(step: Step) -> tuple[int, ...]:
-    """The sizes of a step's result; none if that is several arrays."""
-    return tuple(map(int, getattr(step.meta["val"], "shape", ())))
+def _shape(step: Step) -> tuple[Any, ...]:
+    """The sizes of a step's result, None for one that is not known before it is run.
+
+    None at all if that is several arrays.
+    """
+    sizes = getattr(step.meta["val"], "shape", ())
+    return tuple(size if isinstance(size, int) else None for size in sizes)
 
 
 def _short(step: Step) -> str:

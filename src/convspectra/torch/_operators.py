@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer
+from .._network import upward
 from .._network.gains import (
     NOT_KNOWN,
     NOT_SO,
@@ -21,12 +23,17 @@ from .._network.gains import (
     NoBound,
     batch_norm,
     by_factors,
+    by_quotients,
     exponential,
+    kinked,
     largest,
     largest_of_windows,
     log_softmax,
     normalization,
     product,
+    reduced,
+    repeated,
+    slope,
 )
 from .._network.node import Node
 from ._calls import each, geometry_of_call
@@ -49,17 +56,20 @@ class Call:
 
     Attributes
     ----------
+    operator : str
+        With its overload, such as "aten.add.Tensor".
     given : mapping
         Its arguments by name, with a `Value` for what depends on the network's input.
     shape : tuple of int
         Of the result.
     run : callable
-        Calls the operator with all its arguments.
+        Calls the operator with other arguments.
     """
 
+    operator: str
     given: Mapping[str, Any]
     shape: tuple[int, ...]
-    run: Callable[..., Any]
+    run: Callable[[Mapping[str, Any]], Any]
 
     @property
     def values(self) -> list[Value]:
@@ -69,6 +79,11 @@ class Call:
             found += argument if isinstance(argument, (list, tuple)) else [argument]
         return [value for value in found if isinstance(value, Value)]
 
+    @property
+    def sources(self) -> tuple[tuple[Node, float], ...]:
+        """The nodes that give them."""
+        return tuple((value.node, 1.0) for value in self.values)
+
     def only(self) -> Value:
         """The first argument, if no other depends on the input."""
         first = next(iter(self.given.values()))
@@ -76,25 +91,28 @@ class Call:
             raise NoBound(OTHERS)
         return first
 
-    def repeated(self, value: Value) -> float:
-        """By how much an array grows that is repeated to the shape of the result."""
+    def repeats(self, value: Value) -> Fraction:
+        """How often an array is repeated to the shape of the result."""
         size = math.prod(value.shape)
-        return math.sqrt(math.prod(self.shape) / size) if size else 0.0
+        return Fraction(math.prod(self.shape), size) if size else Fraction(0)
 
 
 Rule = Callable[[Call], Effect]
 
 
-def effect(operator: str, call: Call) -> Effect:
+def effect(call: Call) -> Effect:
     """The attributes of the node that a call is."""
-    sources = tuple((value.node, 1.0) for value in call.values)
-    rule = RULES.get(operator)
+    sources = call.sources
+    rule = RULES.get(call.operator)
     try:
         if rule is None:
             raise NoBound(NOT_KNOWN)
         return {"sources": sources} | rule(call)
     except NoBound as error:
-        return {"sources": sources, "gain": None, "why": str(error)}
+        why = str(error)
+    except (ValueError, TypeError):  # what is no number depends on the input, too
+        why = NOT_SO
+    return {"sources": sources, "gain": None, "why": why}
 
 
 def _constant(_: Call) -> Effect:
@@ -115,37 +133,43 @@ def _padded(call: Call) -> Effect:
 
 
 def _entries_repeated(call: Call) -> Effect:
-    return {"gain": _schur(call), "why": "repeats"}
+    rows, columns = _sums(call)
+    return repeated(Fraction(rows) * Fraction(columns))
 
 
 def _averaged(call: Call) -> Effect:
     if call.given.get("divisor_override") is not None:
         raise NoBound(NOT_SO)
-    return {"gain": _schur(call) * AVERAGED, "why": "weights"}
+    rows, columns = _sums(call)
+    return {"gain": math.sqrt(rows * columns) * AVERAGED, "why": "weights"}
 
 
-def _schur(call: Call) -> float:
-    """The norm of a linear map whose weights are not negative.
+def _reduced(call: Call) -> Effect:
+    value, size = call.only(), math.prod(call.shape)
+    count = math.prod(value.shape) // size if size else 0
+    return reduced(count, is_mean="mean" in call.operator)
 
-    At most the root of the largest sum of a row times the largest of a column (Schur).
+
+def _sums(call: Call) -> tuple[float, float]:
+    """The largest sum of a row and of a column of weights, of which none is negative.
+
+    The norm of a linear map is at most the root of their product (Schur).
     """
     value = call.only()
     name = next(iter(call.given))
     ones = torch.ones(value.shape, dtype=torch.float64, requires_grad=True)
     with torch.enable_grad():
-        rows = call.run(**{**call.given, name: ones})
+        rows = call.run({**call.given, name: ones})
         (columns,) = torch.autograd.grad(rows, ones, torch.ones_like(rows))
     if not rows.numel() or not columns.numel():
-        return 0.0
-    if float(rows.detach().min()) < 0 or float(columns.min()) < 0:
-        raise NoBound(NOT_SO)
-    return math.sqrt(float(rows.detach().max()) * float(columns.max()))
+        return 0.0, 0.0
+    return float(rows.detach().max()), float(columns.max())
 
 
 def _slope(name: str) -> Rule:
     def rule(call: Call) -> Effect:
         call.only()
-        return {"gain": SLOPES[name.replace("_", "")], "why": "slope"}
+        return slope(SLOPES[name.replace("_", "")])
 
     return rule
 
@@ -167,32 +191,31 @@ def _softplus(call: Call) -> Effect:
 
 def _leaky_relu(call: Call) -> Effect:
     call.only()
-    return {"gain": max(1.0, largest(call.given["negative_slope"])), "why": "slope"}
+    return kinked(call.given["negative_slope"])
 
 
 def _prelu(call: Call) -> Effect:
     call.only()
-    return {"gain": max(1.0, largest(call.given["weight"].cpu())), "why": "slope"}
+    return kinked(call.given["weight"].cpu())
 
 
 def _elu(call: Call) -> Effect:
     call.only()
     parts = (float(call.given[name]) for name in ("alpha", "scale", "input_scale"))
-    return {"gain": exponential(*parts), "why": "slope"}
+    return exponential(*parts)
 
 
 def _celu(call: Call) -> Effect:
+    """Whose slope below zero is exp(x / alpha)."""
     call.only()
-    alpha = float(call.given["alpha"])
-    if not alpha > 0:
+    if not call.given["alpha"] > 0:
         raise NoBound(NOT_SO)
     return {"gain": 1.0}
 
 
 def _log_softmax(call: Call) -> Effect:
     value = call.only()
-    length = value.shape[call.given["dim"]] if value.shape else 1
-    return {"gain": log_softmax(length), "why": "slope"}
+    return log_softmax(value.shape[call.given["dim"]] if value.shape else 1)
 
 
 def _largest(call: Call) -> Effect:
@@ -214,10 +237,7 @@ def _max_pool(axes: int) -> Rule:
         names = ("kernel_size", "dilation")
         kernel, dilation = (each(call.given[name], axes) for name in names)
         stride = each(call.given["stride"] or kernel, axes)
-        return {
-            "gain": largest_of_windows(kernel, stride, dilation),
-            "why": "windows",
-        }
+        return largest_of_windows(kernel, stride, dilation)
 
     return rule
 
@@ -283,18 +303,18 @@ def _normalization(call: Call) -> Effect:
     if given.get("use_input_stats") is False:
         raise NoBound(NOT_SO)
     factors = 1.0 if given["weight"] is None else given["weight"].cpu()
-    return {"gain": normalization(factors, given["eps"]), "why": "1 / sqrt(eps)"}
+    return normalization(factors, given["eps"])
 
 
 def _sum(scaled: str) -> Rule:
     """Of two arrays, or of one and a constant; `alpha` multiplies one of them."""
 
     def rule(call: Call) -> Effect:
-        scales = {"self": 1.0, "other": 1.0}
-        scales[scaled] = largest(call.given.get("alpha", 1.0))
+        scales = {"self": Fraction(1), "other": Fraction(1)}
+        scales[scaled] = Fraction(largest(call.given.get("alpha", 1)))
         return {
             "sources": tuple(
-                (value.node, scale * call.repeated(value))
+                (value.node, upward.root(scale**2 * call.repeats(value)))
                 for name, scale in scales.items()
                 if isinstance(value := call.given[name], Value)
             )
@@ -310,15 +330,15 @@ def _multiplied(call: Call) -> Effect:
     if isinstance(other, Value):
         return product(value.node, other.node)
     factors = torch.as_tensor(other, dtype=torch.float64).cpu()
-    return by_factors(factors, len(value.shape), call.repeated(value))
+    return by_factors(factors, len(value.shape), call.repeats(value))
 
 
 def _divided(call: Call) -> Effect:
     value, other = call.given["self"], call.given["other"]
     if not isinstance(value, Value) or isinstance(other, Value):
         raise NoBound(QUOTIENT)
-    factors = 1 / torch.as_tensor(other, dtype=torch.float64).cpu()
-    return by_factors(factors, len(value.shape), call.repeated(value))
+    divisors = torch.as_tensor(other, dtype=torch.float64).cpu()
+    return by_quotients(divisors, len(value.shape), call.repeats(value))
 
 
 def _beside_each_other(_: Call) -> Effect:
@@ -326,8 +346,8 @@ def _beside_each_other(_: Call) -> Effect:
 
 
 def _larger_of_two(call: Call) -> Effect:
-    sources = tuple((value.node, call.repeated(value)) for value in call.values)
-    return {"sources": sources, "joined": "stack"}
+    sources = ((value.node, upward.root(call.repeats(value))) for value in call.values)
+    return {"sources": tuple(sources), "joined": "stack"}
 
 
 SLOPED = """
@@ -341,12 +361,12 @@ MOVED = """
     transpose.int unbind.int unsqueeze.default view.default
 """
 REPEATED = """
-    cumsum.default expand.default repeat.default sum.default sum.dim_IntList
-    tile.default upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec
+    cumsum.default expand.default repeat.default tile.default
+    upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec
 """
 AVERAGES = """
     adaptive_avg_pool1d.default adaptive_avg_pool2d.default adaptive_avg_pool3d.default
-    avg_pool1d.default avg_pool2d.default avg_pool3d.default mean.default mean.dim
+    avg_pool1d.default avg_pool2d.default avg_pool3d.default
     upsample_bilinear2d.vec upsample_linear1d.vec upsample_trilinear3d.vec
 """
 CONVOLUTIONS = """
@@ -370,6 +390,7 @@ RULES: dict[str, Rule] = {
             (LARGEST, _largest),
             ("ones_like.default zeros_like.default", _constant),
             ("pad.default", _padded),
+            ("mean.default mean.dim sum.default sum.dim_IntList", _reduced),
             ("softmax.int", _slope("softmax")),
             ("log_softmax.int", _log_softmax),
             ("sigmoid.default", _sigmoid),

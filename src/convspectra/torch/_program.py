@@ -1,4 +1,4 @@
-"""A model as `torch.export` sees it: a graph without state, computed in double."""
+"""A model as `torch.export` sees it: a graph without state, and what goes into it."""
 
 import operator
 import warnings
@@ -7,10 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.node import Node as Step
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
+
+RMS_NORM = "aten.rms_norm.default"
 
 
 class Program:
@@ -18,11 +21,8 @@ class Program:
 
     Attributes
     ----------
-    steps : list of torch.fx.Node
-        The graph's, in the order of computation, without changes in place.
     given : dict
-        What goes into its placeholders: weights, buffers and the example. Real numbers
-        are converted to double precision.
+        What goes into its placeholders: weights, buffers and the example.
     inputs : list of torch.fx.Node
         The placeholders of the example's arrays of real numbers.
     outputs : list of torch.fx.Node
@@ -32,11 +32,14 @@ class Program:
     def __init__(
         self, model: nn.Module, args: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> None:
-        args, keywords = pytree.tree_map(_usual, (args, dict(keywords)))
+        self._leaves, self._tree = pytree.tree_flatten((args, dict(keywords)))
+        # Arrays that are given twice, or belong to the model, are still two inputs.
+        self._leaves = [_copy(leaf) for leaf in self._leaves]
+        args, keywords = pytree.tree_unflatten(self._leaves, self._tree)
         try:
             with warnings.catch_warnings():  # PyTorch's, of its own code
                 warnings.simplefilter("ignore")
-                exported = torch.export.export(model, args, keywords)
+                exported = torch.export.export(model, args, dict(keywords))
                 exported = exported.run_decompositions({})  # no changes in place
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
@@ -46,23 +49,22 @@ class Program:
             ) from error
         signature = exported.graph_signature
         stored: dict[str, Any] = {**exported.state_dict, **exported.constants}
-        leaves = iter(pytree.tree_leaves((args, keywords)))
-        self.steps: list[Step] = list(exported.graph.nodes)
+        self._steps: list[Step] = list(exported.graph.nodes)
+        self._module: Any = exported.graph_module
         self.given: dict[Step, Any] = {}
         self.inputs: list[Step] = []
-        holes = (step for step in self.steps if step.op == "placeholder")
+        leaves = iter(self._leaves)
+        holes = (step for step in self._steps if step.op == "placeholder")
         for step, spec in zip(holes, signature.input_specs, strict=True):
             is_input = spec.kind == InputKind.USER_INPUT
             value = next(leaves) if is_input else stored[spec.target or ""]
-            value = value.detach() if isinstance(value, Tensor) else value
-            self.given[step] = in_double(value)
+            self.given[step] = value.detach() if isinstance(value, Tensor) else value
             if is_input and is_real(value):
                 self.inputs.append(step)
-        inside: Any = exported.graph_module
-        for step in self.steps:
+        for step in self._steps:
             if step.op == "get_attr":  # a graph that a step runs
-                self.given[step] = inside.get_submodule(step.target)
-        results: Any = self.steps[-1].args[0]
+                self.given[step] = self._module.get_submodule(step.target)
+        results: Any = self._steps[-1].args[0]
         self.outputs: list[Step] = [
             result
             for result, spec in zip(results, signature.output_specs, strict=True)
@@ -70,51 +72,62 @@ class Program:
         ]
 
     def calls(self) -> Iterator[Step]:
-        """The steps that compute something; the others are assertions."""
-        for step in self.steps:
+        """The steps that have a result."""
+        for step in self._steps:
             if step.op == "call_function" and "val" in step.meta:
                 yield step
+
+    def is_random(self, step: Step) -> bool:
+        """Whether a step draws random numbers, also in a graph that it runs."""
+        target: Any = step.target
+        if isinstance(target, OpOverload):
+            tagged = torch.Tag.nondeterministic_seeded in target.tags
+            return tagged and not _without_dropout(arguments(step, {}))
+        graphs = [
+            self.given[x].graph for x in step.all_input_nodes if x.op == "get_attr"
+        ]
+        return any(_draws(inner) for graph in graphs for inner in graph.nodes)
+
+    def called(self, model: nn.Module, inputs: list[Tensor]) -> list[Any]:
+        """What the model itself gives, for other arrays in the place of its inputs."""
+        others = iter(inputs)
+        leaves = [next(others) if is_real(leaf) else leaf for leaf in self._leaves]
+        args, keywords = pytree.tree_unflatten(leaves, self._tree)
+        return pytree.tree_leaves(model(*args, **keywords))
 
 
 def arguments(step: Step, known: Mapping[Step, Any]) -> dict[str, Any]:
     """The arguments of a step by name, with what is known of other steps.
 
-    All real numbers are to be in double precision. What depends on the precision of
-    the input is made explicit.
+    By number, where they have no names: of an operator of Python, or one with graphs.
     """
     args, keywords = map_arg((step.args, step.kwargs), known.get)
-    schema = getattr(step.target, "_schema", None)
-    if schema is None:  # of an operator of Python, or of a part with a graph inside
-        return {str(i): each for i, each in enumerate(args)} | keywords
-    given = {each.name: each.default_value for each in schema.arguments}
-    given |= dict(zip(given, args)) | keywords
-    dtype = given.get("dtype")
+    if not isinstance(step.target, OpOverload):
+        return {str(place): each for place, each in enumerate(args)} | keywords
+    expected = step.target._schema.arguments
+    given = {each.name: each.default_value for each in expected}
+    return given | dict(zip(given, args)) | keywords
+
+
+def in_double(step: Step, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with which a step computes the same in double precision."""
+    found = {name: pytree.tree_map(_double, each) for name, each in given.items()}
+    dtype = found.get("dtype")
     if isinstance(dtype, torch.dtype) and dtype.is_floating_point:
-        given["dtype"] = torch.float64
-    first: Any = step.args[0] if step.args else None
-    if given.get("eps", 0) is None and isinstance(first, Step):  # of rms_norm
-        given["eps"] = torch.finfo(first.meta["val"].dtype).eps
-    return given
+        found["dtype"] = torch.float64
+    if overload(step) == RMS_NORM and found["eps"] is None:
+        first: Any = step.args[0]
+        own = first.meta["val"].dtype
+        computed_in = torch.float64 if own == torch.float64 else torch.float32
+        found["eps"] = torch.finfo(computed_in).eps
+    return found
 
 
 def computed(step: Step, given: Mapping[str, Any]) -> Any:
     """The result of a step, with all its arguments."""
     target: Any = step.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return target(*given.values())
-    return in_double(target(**given))
-
-
-def in_double(value: Any) -> Any:
-    """What is real, in double precision; all else as it is."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(in_double, value))
-    return value.double() if is_real(value) else value
-
-
-def _usual(x: Any) -> Any:
-    """An array that was made in inference mode as one that autograd knows."""
-    return x.clone() if isinstance(x, Tensor) and x.is_inference() else x
+    args = [each for name, each in given.items() if name.isdigit()]
+    return target(*args, **{k: each for k, each in given.items() if not k.isdigit()})
 
 
 def is_real(x: Any) -> bool:
@@ -122,14 +135,24 @@ def is_real(x: Any) -> bool:
     return isinstance(x, Tensor) and x.is_floating_point()
 
 
-def is_random(step: Step) -> bool:
-    """Whether a step draws random numbers."""
-    tags = getattr(step.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags
-
-
 def overload(step: Step) -> str:
     """The operator of a step with its overload, such as "aten.add.Tensor"."""
-    if step.target is operator.getitem:
-        return "getitem"
-    return str(step.target)
+    return "getitem" if step.target is operator.getitem else str(step.target)
+
+
+def _copy(x: Any) -> Any:
+    return x.detach().clone() if isinstance(x, Tensor) else x
+
+
+def _double(x: Any) -> Any:
+    return x.double() if is_real(x) else x
+
+
+def _draws(step: Step) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(step.target, "tags", ())
+
+
+def _without_dropout(given: Mapping[str, Any]) -> bool:
+    """Whether an operator that may drop entries drops none."""
+    share = given.get("dropout_p", given.get("dropout"))
+    return share == 0 or given.get("train") is False

@@ -1,18 +1,20 @@
 """Two inputs of a model whose outputs are far apart, compared with themselves."""
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx.node import Node as Step
 
-from ._program import Program, arguments, computed, is_random, is_real
+from ._program import Program, arguments, computed, in_double, is_real
 
 STEPS = 30  # of power iteration, at most
 SETTLED = 1e-3  # the relative growth in a step after which no more are made
 DISTANCE = 1e-3  # of the two inputs, relative to the size of the first
+ELSEWHERE = 0.1  # the same, of the input where program and model are compared
 # What rounding may add to a difference of outputs, in units of the precision times the
 # largest norm of an array on the way: thousands, as it accumulates.
 UNITS = 2.0**12
@@ -21,19 +23,42 @@ UNITS = 2.0**12
 def largest_quotient(program: Program, constants: Mapping[Step, Any]) -> float:
     """A large |f(x) - f(y)| / |x - y|, for the example x and some y near it.
 
-    Zero if the function is random, or cannot be computed in double precision.
+    Zero if the program cannot be computed in double precision.
     """
     best = 0.0
-    if any(map(is_random, program.calls())):
-        return best
-    try:
+    with contextlib.suppress(Exception):  # of an operator without a derivative, say
         for quotient in _quotients(program, constants):
             if not quotient > (1 + SETTLED) * best:
                 break
             best = quotient
-    except (RuntimeError, TypeError):  # of an operator that has no derivative, say
-        pass
-    return best
+    return best if math.isfinite(best) else 0.0
+
+
+def computes_the_same(
+    program: Program, constants: Mapping[Step, Any], model: nn.Module
+) -> bool:
+    """Whether program and model give the same, at the example and elsewhere.
+
+    As far as the model's precision tells.
+    """
+    here = [program.given[step] for step in program.inputs]
+    size = ELSEWHERE * (_length(here) or 1.0)
+    way = _random_like(here)
+    there = [x + size / max(_length(way), 1e-300) * d.to(x) for x, d in zip(here, way)]
+    real = [x for x in program.given.values() if is_real(x)]
+    allowed = max(torch.finfo(x.dtype).eps for x in real) ** (1 / 3)
+    for inputs in (here, there):
+        try:
+            found, _ = _results(program, constants, [x.double() for x in inputs])
+        except Exception:  # an operator that insists on its precision: nothing to see
+            return True
+        expected = _row(program.called(model, [x.clone() for x in inputs]))
+        if found.shape != expected.shape:
+            return False
+        difference = (found - expected).nan_to_num(0.0, math.inf, math.inf)
+        if not float(difference.norm()) <= allowed * float(expected.norm()) + 1e-30:
+            return bool(expected.isfinite().all()) is False
+    return True
 
 
 @torch.enable_grad()
@@ -43,22 +68,22 @@ def _quotients(program: Program, constants: Mapping[Step, Any]) -> Iterator[floa
     A difference of outputs is its product with a direction; autograd has that of its
     transpose. All of them are attained, also where the function has kinks.
     """
-    x = [program.given[step].clone().requires_grad_() for step in program.inputs]
+    x = [program.given[step].double().requires_grad_() for step in program.inputs]
     here, size = _results(program, constants, x)
-    length = _length(x)
-    distance = DISTANCE * (length if length > 0 else 1.0)
-    rng = torch.Generator().manual_seed(0)
-    way = [torch.randn(part.shape, generator=rng).to(part) for part in x]
+    distance = DISTANCE * (_length(x) or 1.0)
+    way = _random_like(x)
     for _ in range(STEPS):
         length = _length(way)
         if not 0 < length < math.inf:
             return
         with torch.no_grad():
             y = [part + distance / length * d for part, d in zip(x, way)]
+            apart = _length([b - a for a, b in zip(x, y)])
+            if not apart > 0:
+                return
             there, other_size = _results(program, constants, y)
             change = there - here
             noise = UNITS * torch.finfo(torch.float64).eps * max(size, other_size)
-            apart = _length([b - a for a, b in zip(x, y)])
         yield (float(change.norm()) - noise) / apart
         found = torch.autograd.grad(here, x, change, True, allow_unused=True)
         way = [torch.zeros_like(a) if g is None else g for a, g in zip(x, found)]
@@ -67,17 +92,28 @@ def _quotients(program: Program, constants: Mapping[Step, Any]) -> Iterator[floa
 def _results(
     program: Program, constants: Mapping[Step, Any], inputs: list[Tensor]
 ) -> tuple[Tensor, float]:
-    """The real results of a model in one row, and the largest norm on the way."""
+    """The real results of a program in one row, and the largest norm on the way."""
     known = {**constants, **dict(zip(program.inputs, inputs))}
     size = 0.0
     for step in program.calls():
         if step not in known:
-            known[step] = computed(step, arguments(step, known))
+            known[step] = computed(step, in_double(step, arguments(step, known)))
             if is_real(known[step]):
                 size = max(size, float(known[step].detach().norm()))
-    rows = [known[step].flatten() for step in program.outputs if is_real(known[step])]
-    return torch.cat([*rows, torch.zeros(0, dtype=torch.float64)]), size
+    return _row([known[step] for step in program.outputs]), size
+
+
+def _row(results: list[Any]) -> Tensor:
+    rows = [result.double().flatten() for result in results if is_real(result)]
+    return torch.cat([*rows, torch.zeros(0, dtype=torch.float64)])
+
+
+def _random_like(parts: list[Tensor]) -> list[Tensor]:
+    rng = torch.Generator().manual_seed(0)
+    return [torch.randn(part.shape, generator=rng).to(part) for part in parts]
 
 
 def _length(parts: list[Tensor]) -> float:
-    return math.sqrt(sum(float(part.detach().square().sum()) for part in parts))
+    return math.sqrt(
+        sum(float(part.detach().double().square().sum()) for part in parts)
+    )

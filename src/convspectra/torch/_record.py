@@ -268,6 +268,11 @@ def run(model: nn.Module, args: tuple[Any, ...], keywords: Mapping[str, Any]) ->
         model(*args, **keywords)
 
 
+def _can_be_restored(buffer: torch.Tensor) -> bool:
+    lazy = nn.parameter.is_lazy(buffer)
+    return not lazy and buffer.layout == torch.strided and not buffer.is_meta
+
+
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; restores modes, buffers and random states."""
@@ -276,7 +281,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         (module, name, buffer, buffer.clone())
         for module in model.modules()
         for name, buffer in module._buffers.items()
-        if buffer is not None and not nn.parameter.is_lazy(buffer)
+        if buffer is not None and _can_be_restored(buffer)
     ]
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     with ExitStack() as stack:
