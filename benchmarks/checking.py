@@ -12,10 +12,13 @@ from .contenders import CERTIFIED, COMPUTED, KERNEL, LOWER, RTOL, UPPER, VALUES
 MOST_ROWS = 1024  # of a layer that is judged by its full matrix
 MOST_WORK = 10**9  # frequencies * rows * columns * the smaller of the two
 ROUNDING = 1e-5  # relative error allowed for single precision
+# The same for all values. TensorFlow's SVD in single precision is off by up to 2.5e-5
+# of the largest with 256 rows, some 200 units of rounding.
+OF_VALUES = 5e-5
 LOOSE = 0.05  # relative error allowed for a bound
 
 ALLOWED = {  # relative errors: this much below the reference, this much above it
-    VALUES: (2 * ROUNDING, 2 * ROUNDING),
+    VALUES: (OF_VALUES, OF_VALUES),
     COMPUTED: (RTOL, RTOL),
     CERTIFIED: (RTOL + ROUNDING, RTOL + ROUNDING),
     UPPER: (ROUNDING, LOOSE),
