@@ -9,9 +9,16 @@ from optional import needed
 onnx = needed("onnx")
 
 from onnx.reference import ReferenceEvaluator  # noqa: E402
-from onnx_models import make_node, model_of, stored, value  # noqa: E402
+from onnx_models import (  # noqa: E402
+    grids,
+    make_node,
+    model_of,
+    reads,
+    stored,
+    value,
+)
 
-from convspectra._checkpoint.onnx_network import read_network  # noqa: E402
+from convspectra._checkpoint.onnx_network import read_computation  # noqa: E402
 from convspectra._checkpoint.onnx_operators import RULES, SLOPED  # noqa: E402
 from convspectra._network.compose import compose  # noqa: E402
 
@@ -19,6 +26,11 @@ ROOM = 1 + 1e-3  # for differences in the place of derivatives, and single preci
 IMAGE = (1, 3, 6, 4)
 FACTORS = np.array([0.5, -2.0, 1.0])
 GAMMA, VARIANCE = np.array([0.5, -2.0, 1.0]), np.array([0.2, 1.5, 0.1])
+
+
+def bounds_of(path, sizes=None):
+    read = read_computation(path, sizes)
+    return compose(read.nodes, read.outputs, 1e-4)
 
 
 def case(op, *tensors, shape=IMAGE, loose=1.001, reads=None, **attributes):
@@ -166,8 +178,9 @@ def bounds_of_all(tmp_path_factory):
         [x for _, _, x in parts],
         [value(f"y{number}") for number in range(len(parts))],
     )
-    nodes, outputs = read_network(written(model, tmp_path_factory.mktemp("onnx")))
-    return {n: compose(nodes, [y], 1e-4) for n, y in zip(CASES, outputs, strict=True)}
+    read = read_computation(written(model, tmp_path_factory.mktemp("onnx")))
+    ends = zip(CASES, read.outputs, strict=True)
+    return {name: compose(read.nodes, [end], 1e-4) for name, end in ends}
 
 
 def largest_of_jacobians(model, shape, rng):
@@ -216,14 +229,14 @@ def residual(last="Relu"):
 
 def test_a_batch_norm_belongs_to_the_convolution_before_it(tmp_path, rng):
     model = residual()
-    bounds = compose(*read_network(written(model, tmp_path)), 1e-4)
+    bounds = bounds_of(written(model, tmp_path))
     assert [part.name for part in bounds.parts] == ["conv+norm", "add"]
     assert bounds.upper == pytest.approx(1 + bounds.parts[0].norm)
     assert largest_of_jacobians(model, (1, 2, 5, 4), rng) <= bounds.upper
 
 
 def test_what_has_no_bound_is_named(tmp_path):
-    bounds = compose(*read_network(written(residual(last="Exp"), tmp_path)), 1e-4)
+    bounds = bounds_of(written(residual(last="Exp"), tmp_path))
     assert bounds.upper == math.inf
     assert bounds.unknown == {"last": "this operator is not known"}
 
@@ -231,8 +244,8 @@ def test_what_has_no_bound_is_named(tmp_path):
 def test_sizes_that_nobody_states(tmp_path):
     node = make_node("GlobalAveragePool", ["x"], ["y"], "mean")
     path = written(model_of([node], [], [value("x", ["N", 3, "H", "W"])]), tmp_path)
-    assert "sizes" in compose(*read_network(path), 1e-4).unknown["mean"]
-    assert compose(*read_network(path, (1, 3, 4, 4)), 1e-4).upper == pytest.approx(0.25)
+    assert "sizes" in bounds_of(path).unknown["mean"]
+    assert bounds_of(path, (1, 3, 4, 4)).upper == pytest.approx(0.25)
 
 
 def upper_of(path, nodes, tensors=(), shape=(1, 4), opset=21, functions=(), **more):
@@ -240,7 +253,7 @@ def upper_of(path, nodes, tensors=(), shape=(1, 4), opset=21, functions=(), **mo
     inputs = [value("x", shape, **more)]
     model = model_of(nodes, arrays, inputs, functions=list(functions))
     model.opset_import[0].version = opset
-    return compose(*read_network(written(model, path)), 1e-4).upper
+    return bounds_of(written(model, path)).upper
 
 
 def branch(op, name):
@@ -421,6 +434,11 @@ OTHER_ARGUMENTS |= {
         math.inf,
         {"tensors": {"c": np.ones(4), "r": 0.5, "t": np.array(True)}},
     ),
+    "fewer scales than axes": (
+        [make_node("Resize", ["x", "", "s"], ["y"])],
+        math.inf,
+        {"shape": (1, 1, 4), "tensors": {"s": np.array([2.0], np.float32)}},
+    ),
     "pads of a number": (
         [make_node("Pad", ["x", "p"], ["y"], mode="reflect")],
         1,
@@ -451,7 +469,7 @@ def test_bounds_are_not_rounded_down(node, expected, tmp_path):
 def test_names_that_are_not_unique_are_told_apart(tmp_path):
     nodes = [make_node("Exp", [a], [b], "same") for a, b in ("xa", "ay")]
     model = model_of(nodes, [], [value("x", (1, 4))])
-    bounds = compose(*read_network(written(model, tmp_path)), 1e-4)
+    bounds = bounds_of(written(model, tmp_path))
     assert [*bounds.unknown] == ["same", "same@1"]
 
 
@@ -462,10 +480,57 @@ def test_a_size_that_is_no_batch_is_not_one(tmp_path):
     ]
     inputs = [value("x", [1, "T", 4]), value("m", ["T"])]
     model = model_of(nodes, [stored("a", np.array([1]))], inputs, ("y", "z"))
-    assert compose(*read_network(written(model, tmp_path)), 1e-4).upper == math.inf
+    assert bounds_of(written(model, tmp_path)).upper == math.inf
 
 
-def test_nodes_out_of_order_are_refused(tmp_path):
-    nodes = [make_node("Add", ["x", "z"], ["y"]), make_node("Neg", ["x"], ["z"])]
-    with pytest.raises(ValueError, match="in the order of computation"):
+def test_a_length_is_no_batch_where_a_convolution_reads_it(tmp_path):
+    nodes = [
+        make_node("Conv", ["x", "w"], ["y"], pads=[1, 1]),
+        make_node("Identity", ["m"], ["z"]),
+    ]
+    inputs = [value("x", [1, 1, "T"]), value("m", ["T"])]
+    model = model_of(nodes, [stored("w", np.ones((1, 1, 3)))], inputs, ("y", "z"))
+    assert grids(reads(model, tmp_path)) == [None]
+    assert bounds_of(written(model, tmp_path)).upper >= 3  # the limit of long inputs
+
+
+def test_sizes_that_do_not_follow_from_the_input_do_not_count(tmp_path):
+    nodes = [
+        make_node("Relu", ["x"], ["a"]),
+        make_node("GlobalAveragePool", ["a"], ["y"], "mean"),
+    ]
+    model = model_of(nodes, [], [value("x", [1, 3, "H", "W"])])
+    model.graph.value_info.append(value("a", [1, 3, 224, 224]))
+    assert "sizes" in bounds_of(written(model, tmp_path)).unknown["mean"]
+
+
+@pytest.mark.parametrize("name", ["z", "nothing"])
+def test_what_is_not_computed_before_is_refused(name, tmp_path):
+    nodes = [make_node("Add", ["x", name], ["y"]), make_node("Neg", ["x"], ["z"])]
+    with pytest.raises(ValueError, match=f"results of nodes before, got '{name}'"):
         upper_of(tmp_path, nodes)
+
+
+def test_an_output_that_nothing_gives_is_refused(tmp_path):
+    model = model_of([make_node("Neg", ["x"], ["z"])], [], [value("x", (1, 4))])
+    with pytest.raises(ValueError, match="got 'y'"):
+        bounds_of(written(model, tmp_path))
+
+
+def test_a_body_reads_its_own_names_and_those_around(tmp_path):
+    inner = [make_node("Add", ["x", "c"], ["a"]), make_node("Neg", ["a"], ["b"])]
+    body = onnx.helper.make_graph(inner, "body", [], [value("b", (1, 4))])
+    node = make_node("If", ["t"], ["y"], "if", then_branch=body, else_branch=body)
+    tensors = [stored("t", np.array(True)), stored("c", np.ones(4))]
+    found = bounds_of(
+        written(model_of([node], tensors, [value("x", (1, 4))]), tmp_path)
+    )
+    assert found.unknown == {"if": "what its body does is not known"}
+
+
+def test_a_product_that_exceeds_all_numbers_is_named(tmp_path):
+    nodes = [make_node("Mul", [a, "k"], [b], b) for a, b in ("xa", "ay")]
+    model = model_of(nodes, [stored("k", np.full(1, 1e200))], [value("x", (1, 4))])
+    found = bounds_of(written(model, tmp_path))
+    assert found.upper == math.inf
+    assert "exceeds 1e308" in found.unknown["y"]

@@ -34,6 +34,14 @@ def test_the_table_ends_with_the_bound(model, capsys):
     assert document["upper"] == part["total"]
     assert document["log10_upper"] == pytest.approx(math.log10(part["norm"]))
     assert document["unknown"] == []
+    assert document["inputs"] == {"x": [1, 2, 5]}  # an open batch is one example
+
+
+def test_sizes_that_are_open_are_said(tmp_path, capsys):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(conv_model(grid=("T",)).SerializeToString())
+    assert main(["lipschitz", str(path)]) == 0
+    assert "for inputs of the size x 1x2x?." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("level", "code"), [("1e6", 0), ("0.1", 1)])

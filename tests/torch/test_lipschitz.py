@@ -57,6 +57,10 @@ MOVED = {
     "split": lambda x: x.split(2, 2)[1],
     "split_with_sizes": lambda x: x.split([1, 3], 3)[1],
     "squeeze": lambda x: x[:, :1].squeeze(1),
+    "squeeze, all": lambda x: x[:, :1].squeeze(),
+    "squeeze, axes": lambda x: x[:, :1].squeeze((0, 1)),
+    "alias": torch.ops.aten.alias,
+    "unsafe_view": lambda x: x.transpose(1, 2).flatten(1),
     "transpose": lambda x: x.transpose(1, 2),
     "unbind": lambda x: x.unbind(1)[2],
     "unflatten": lambda x: x.unflatten(2, (2, 3)),
@@ -75,6 +79,10 @@ MOVED = {
     "pixel_shuffle": lambda x: F.pixel_shuffle(x.reshape(1, 4, 3, 6), 2),
     "t": lambda x: x[0, 0].t(),
     "zeros_like": lambda x: x + torch.zeros_like(x),
+    "full_like": lambda x: x + torch.full_like(x, 3.0),
+    "new_full": lambda x: x + x.new_full((4,), 3.0),
+    "new_ones": lambda x: x + x.new_ones(4),
+    "new_zeros": lambda x: x + x.new_zeros(4),
 }
 SLOPES = {
     "abs": torch.abs,
@@ -145,6 +153,7 @@ LINEAR = {
 # Schur's test is not always tight, nor is the triangle's inequality.
 LOOSE = {
     "mul, repeated": (lambda x: FACTORS * x, (2, 1, 1, 1), 1.6),
+    "detach": (lambda x: x + x.detach(), IMAGE, 2),  # which autograd does not see
     "cumsum": (lambda x: x.cumsum(1), ROWS, 1.7),
     "avg_pool1d": (nn.AvgPool1d(3, 2, 1, count_include_pad=False), (1, 2, 7), 1.3),
     "avg_pool2d, ceil": (nn.AvgPool2d(3, 2, 1, ceil_mode=True), IMAGE, 1.7),
@@ -275,6 +284,14 @@ def hidden(x):
     return 7 * z
 
 
+def hidden_in_a_sum(x):
+    return 1e4 + hidden(x)
+
+
+def hidden_beside_a_mask(x):
+    return torch.cat([hidden(x), torch.full_like(x, -math.inf)])
+
+
 # What looks like an operator with a bound, and has another or none: a function, the
 # sizes of its input, and what two inputs attain at least.
 OTHER_ARGUMENTS = {
@@ -344,6 +361,13 @@ OTHER_ARGUMENTS = {
         math.inf,
     ),
     "what the trace does not see": (hidden, (1, 4), 7),
+    "what a large sum hides": (hidden_in_a_sum, (1, 4), 7),
+    "what is hidden beside a mask": (hidden_beside_a_mask, (1, 4), 7),
+    "a constant that depends on numbers": (
+        lambda x: torch.full_like(x, x.sum().item()),
+        (1, 4),
+        1,
+    ),
     "nothing": (lambda x: x[:, :0] + 1, (4, 3), 0),
     "pads that are infinite": (
         lambda x: F.pad(x, (1, 1), value=-math.inf)[:, 1:-1],
@@ -443,6 +467,19 @@ def test_a_layer_that_is_almost_nothing_is_not_lost():
 
     x = torch.ones(1, 4, dtype=torch.float64)
     assert lipschitz(Tiny(), x).upper >= 1
+
+
+def test_a_lower_precision_on_the_way_is_rounding():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(32, 32)
+
+        def forward(self, x):
+            weight = self.layer.weight.bfloat16()
+            return F.linear(x.bfloat16(), weight).float().sin()
+
+    assert lipschitz(Mixed(), torch.randn(2, 32)).upper < math.inf
 
 
 def test_buffers_of_any_kind():

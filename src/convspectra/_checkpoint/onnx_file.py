@@ -14,7 +14,6 @@ from .onnx_geometry import (
     has_convolutions,
     resize,
     sizes_in,
-    state_batch,
     without_weights,
 )
 from .onnx_layers import GraphLayer, layers_of
@@ -76,12 +75,12 @@ def opened(
     sizes: tuple[int, ...] | None,
     *,
     needs_sizes: Callable[[Any], bool] = lambda _: True,
-    batch: int | None = None,
+    one_example: bool = False,
 ) -> tuple[Any, Inferred, list[Scope]]:
     """A model, the sizes of its arrays, and its graphs; the whole one is the first.
 
-    Sizes are inferred if the graph needs them, which takes a process of its own. With
-    `batch`, the first size of an input is that where it is open.
+    Sizes are inferred if the graph needs them, which takes a process of its own; with
+    `one_example`, as `sizes_in` says.
     """
     onnx = require("onnx", extra="onnx")
     if path.stat().st_size > LARGEST:
@@ -100,9 +99,9 @@ def opened(
     if sizes is not None:
         resize(light.graph, sizes)
     with parsing(".onnx file"):
-        if batch is not None:
-            state_batch(light.graph, batch)
-        inferred = sizes_in(light) if needs_sizes(light.graph) else Inferred([])
+        inferred = Inferred([])
+        if needs_sizes(light.graph):
+            inferred = sizes_in(light, one_example=one_example)
         return model, inferred, list(scopes(model, inferred.shapes, path))
 
 

@@ -86,21 +86,6 @@ def resize(graph: Any, sizes: tuple[int, ...]) -> None:
     _forget_sizes(graph)
 
 
-def state_batch(graph: Any, batch: int) -> None:
-    """State the first size of every input where it is open, forget what follows.
-
-    A size with a name is one if it is the first wherever an input has that name.
-    """
-    shapes = [list(value.type.tensor_type.shape.dim) for value in graph.input]
-    others = {dim.dim_param for shape in shapes for dim in shape[1:]} - {""}
-    firsts = [shape[0] for shape in shapes if shape]
-    found = [x for x in firsts if not x.dim_value and x.dim_param not in others]
-    for dim in found:
-        dim.dim_value = batch
-    if found:
-        _forget_sizes(graph)
-
-
 def _forget_sizes(graph: Any) -> None:
     """Forget the sizes that were computed from those of the network's input."""
     entering, *inside = graphs(graph)
@@ -118,11 +103,15 @@ def has_convolutions(graph: Any) -> bool:
     return any("Conv" in node.op_type for node in nodes)
 
 
-def sizes_in(light: Any) -> Inferred:
-    """The sizes of arrays by name, in each graph, and where or why there are none."""
-    data = light.SerializeToString()
+def sizes_in(light: Any, *, one_example: bool = False) -> Inferred:
+    """The sizes of arrays by name, in each graph, and where or why there are none.
+
+    With `one_example`, those that follow from the sizes of the inputs alone, the first
+    of which is 1 where it is open.
+    """
+    data, how = light.SerializeToString(), ["one-example"] if one_example else []
     try:
-        found = json.loads(run(WORKER, onnx_limits(len(data)), data=data))
+        found = json.loads(run(WORKER, onnx_limits(len(data)), *how, data=data))
         return Inferred(found["shapes"], tuple(found["lost"]))
     except (OSError, Died, ValueError):
         return Inferred([], failed=True)

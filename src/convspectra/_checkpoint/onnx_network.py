@@ -1,10 +1,9 @@
 """A whole ONNX network: what each of its nodes does to the size of its input."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer
@@ -13,7 +12,7 @@ from .._network.node import Node
 from .onnx_file import opened
 from .onnx_layers import GraphLayer, layers_of
 from .onnx_operators import FLOATS, Call, check_sources, effect
-from .onnx_scopes import Scope
+from .onnx_scopes import Scope, short
 from .onnx_tensors import bodies, graphs, standard
 from .stored import Refusal, parsing
 
@@ -29,12 +28,30 @@ DRAWN = "it is random, or may be"
 DEEPEST = 16  # bodies and functions in each other that are looked into
 
 
-def read_network(
-    path: Path, sizes: tuple[int, ...] | None = None
-) -> tuple[list[Node], list[Node]]:
-    """The nodes of an ONNX model that depend on its input, and those of its output.
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """What an ONNX model computes.
 
-    In the order of computation. Weights are read when a node's layer is asked for.
+    Attributes
+    ----------
+    nodes : list of Node
+        Those that depend on its input, in the order of computation.
+    outputs : list of Node
+        Those of them that are its output.
+    inputs : dict of str to list of int
+        The sizes of its inputs that the nodes are for, None for one that is open; None
+        in place of the list if not even their number is known.
+    """
+
+    nodes: list[Node]
+    outputs: list[Node]
+    inputs: dict[str, list[int | None] | None]
+
+
+def read_computation(path: Path, sizes: tuple[int, ...] | None = None) -> Computation:
+    """Find out what an ONNX model computes, as far as Lipschitz constants go.
+
+    Weights are read when a node's layer is asked for.
 
     Parameters
     ----------
@@ -43,18 +60,38 @@ def read_network(
         Of the network's input, instead of those that the file states or leaves open.
         An open first size is 1: one example.
     """
-    model, _, (scope, *_) = opened(path, sizes, batch=1)
+    model, _, (scope, *_) = opened(path, sizes, one_example=True)
     with parsing(".onnx file"):
-        network = _Network(model, scope)
-    if not network.nodes:
+        _check_order(model.graph)
+        found = _Nodes(model, scope)
+    if not found.inputs:
         raise Refusal("An .onnx network must have an input, got none.")
     ends = [value.name for value in model.graph.output]
-    return network.nodes, [
-        network.known[name] for name in ends if name in network.known
-    ]
+    return Computation(
+        found.nodes,
+        [found.known[name] for name in ends if name in found.known],
+        {name: _open_as_none(scope.sizes(name)) for name in found.inputs},
+    )
 
 
-class _Network:
+def _open_as_none(sizes: list[int] | None) -> list[int | None] | None:
+    return None if sizes is None else [size or None for size in sizes]
+
+
+def _check_order(graph: Any) -> None:
+    """Refuse a graph that reads what it has not computed by then."""
+    given = _given(graph)
+    steps = [(_read(node), node.output) for node in graph.node]
+    for read, results in [*steps, ([value.name for value in graph.output], [])]:
+        if missing := [name for name in read if name not in given]:
+            raise Refusal(
+                "A graph must read nothing but its inputs, what is stored, and results "
+                f"of nodes before, got {short(missing[0])!r}."
+            )
+        given.update(results)
+
+
+class _Nodes:
     """The nodes of a graph, and which array each of them gives."""
 
     def __init__(self, model: Any, scope: Scope) -> None:
@@ -65,18 +102,15 @@ class _Network:
         self.functions = {(each.domain, each.name): each for each in model.functions}
         versions = {each.domain: each.version for each in model.opset_import}
         opset = max(versions.get("", 0), versions.get("ai.onnx", 0))
+        self.inputs = [
+            value.name for value in model.graph.input if value.name not in scope.values
+        ]
         for value in model.graph.input:
-            if value.name not in scope.values:
+            if value.name in self.inputs:
                 real = value.type.tensor_type.elem_type in FLOATS
                 known = {} if real else {"gain": None, "why": WHOLE}
                 self._add(value.name, value.name, "input", **known)
-        later = {name for node in model.graph.node for name in node.output}
         for index, node in enumerate(model.graph.node):
-            if not later.isdisjoint(filter(None, _read(node))):
-                raise Refusal(
-                    "Nodes must come in the order of computation, and do not."
-                )
-            later -= set(node.output)
             call = Call(node, scope, self.known, opset)
             read = [name for name in _read(node) if name in self.known]
             label = scope.label(node, index)
@@ -133,14 +167,20 @@ class _Network:
 
 
 def _read(node: Any) -> Iterator[str]:
-    """The names that a node reads, also in its bodies."""
+    """The names of what a node reads of the graph around it, also in its bodies."""
     yield from node.input
     for _, body in bodies(node):
-        for graph in graphs(body):
-            for inner in graph.node:
-                yield from inner.input
-            for value in graph.output:
-                yield value.name
+        own = _given(body) | {name for inner in body.node for name in inner.output}
+        names = [name for inner in body.node for name in _read(inner)]
+        names += [value.name for value in body.output]
+        yield from (name for name in names if name not in own)
+
+
+def _given(graph: Any) -> set[str]:
+    """The names that a graph has before its first node."""
+    stored = (tensor.name for tensor in graph.initializer)
+    sparse = (tensor.values.name for tensor in graph.sparse_initializer)
+    return {"", *(value.name for value in graph.input), *stored, *sparse}
 
 
 def _of_layer(layer: GraphLayer, call: Call) -> dict[str, Any]:
@@ -155,10 +195,9 @@ def _of_layer(layer: GraphLayer, call: Call) -> dict[str, Any]:
 
     def load() -> Layer:
         weight = layer.weight.load().reshape(layer.shape)
-        if layer.gain != 1:
-            weight = np.asarray(weight, np.float64) * layer.gain
         return Layer("", weight, Geometry(**stated))
 
     # Of a product with a matrix the channels may be on any axis.
     axis = 1 if "Conv" in layer.op or (layer.op == "Gemm" and is_left) else None
-    return {"sources": sources, "layer": load, "axis": axis}
+    gain = abs(float(layer.gain))
+    return {"sources": sources, "layer": load, "gain": gain, "axis": axis}

@@ -308,6 +308,8 @@ def _resize(call: Call) -> Effect:
         raise NoBound(NOT_SO)
     before, after = (call.sizes(x) for x in (call.node.input[0], call.node.output[0]))
     scales = call.constant(2).ravel().tolist() if call.has(2) else []
+    if len(scales) not in (0, len(before)):
+        raise NoBound(NOT_SO)
     where = call.text("coordinate_transformation_mode", "half_pixel")
     rounding = call.text("nearest_mode", "round_prefer_floor")
     if where not in ("asymmetric", "half_pixel") or rounding not in ROUNDINGS:

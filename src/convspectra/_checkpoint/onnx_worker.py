@@ -8,6 +8,9 @@ First onnx infers the sizes. If those of a convolution's input remain open, the 
 gone through once more, node by node, with what can be computed from constants and sizes
 on the way. There the batch is 1 if it is open. Sizes that do not follow even so are
 lost at a node, which is named.
+
+With the argument "one-example", an open batch is 1 from the beginning, and nothing
+counts that the file states of other arrays than the inputs.
 """
 
 import json
@@ -302,9 +305,15 @@ def is_lasting(body: Any, facts: Facts) -> bool:
 
 
 def with_batch_of_one(model: Any) -> Any:
-    """Open first sizes become 1, and so do others that have the name of one."""
+    """Open first sizes become 1, and so do others that have the name of one.
+
+    Unless the name is also that of a later size, where the first may be the batch.
+    """
     every = [list(value.type.tensor_type.shape.dim) for value in model.graph.input]
-    batches = [dim for dims in every for dim in dims[:1] if dim.dim_value < 1]
+    firsts = [dim for dims in every for dim in dims[:1] if dim.dim_value < 1]
+    rows = [dims[1:] for dims in every if dims and dims[0].dim_value < 2]
+    lengths = {dim.dim_param for dims in rows for dim in dims} - {""}
+    batches = [dim for dim in firsts if dim.dim_param not in lengths]
     names = {dim.dim_param for dim in batches if dim.dim_param}
     batches += [dim for dims in every for dim in dims[1:] if dim.dim_param in names]
     for dim in batches:
@@ -314,8 +323,12 @@ def with_batch_of_one(model: Any) -> Any:
 
 if __name__ == "__main__":
     model = onnx.ModelProto.FromString(sys.stdin.buffer.read())
+    if one_example := "one-example" in sys.argv:
+        model = with_batch_of_one(model)
     # What the file states, for arrays whose sizes do not follow from the input's.
-    found = [shapes(stated(graph)) for graph in graphs(model.graph)]
+    found = [
+        {} if one_example else shapes(stated(graph)) for graph in graphs(model.graph)
+    ]
     for sizes, graph in zip(found, graphs(infer(model).graph), strict=True):
         update(sizes, shapes(stated(graph)))
     lost: dict[str, str] = {}

@@ -67,11 +67,11 @@ LIPSCHITZ = """
 
 Prints every part that changes the size of what goes through it, with a certified bound
 on its own Lipschitz constant and on that of all parts up to it: layers with the
-BatchNorm after them, slopes of functions, sums and the like. The last is the bound of
-the network, for inputs of any numbers. It grows with depth, and is usually far above
-the constant itself. A part without a bound is named, and then the network has none
-either. An open batch is one example; --input states other sizes that the file leaves
-open. In Python, `convspectra.torch.lipschitz` also has a lower bound."""
+BatchNorm after them, slopes of functions, sums and the like. The bound of the network,
+and the input sizes that it holds for, are on stderr. It grows with depth, and is
+usually far above the constant itself. A part without a bound is named, and then the
+network has none either. An open batch is one example; --input states other sizes that
+the file leaves open. `convspectra.torch.lipschitz` has a lower bound, too."""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from .._checkpoint.onnx_network import read_network
+from .._checkpoint.onnx_network import read_computation
 from .._network.bounds import LipschitzBounds
 from .._network.compose import compose
 from .._network.node import Node
@@ -30,23 +30,30 @@ def lipschitz(args: argparse.Namespace) -> int:
                 "with torch.onnx or tf2onnx, or call `convspectra.torch.lipschitz`."
             )
         with progress("lipschitz", f"reading {path.name}") as shown:
-            nodes, outputs = read_network(path, args.sizes)
+            read = read_computation(path, args.sizes)
 
             def watch(kept: list[Node]) -> Iterable[Node]:
                 return shown.of(kept, lambda node: node.name)
 
-            found = compose(nodes, outputs, args.rtol, args.budget, watch)
+            parts = (read.nodes, read.outputs, args.rtol, args.budget)
+            found = compose(*parts, watch)
     if args.json:
-        as_json(_document(found, path.name))
+        as_json(_document(found, path.name) | {"inputs": read.inputs})
     else:
         rows = [asdict(part) for part in found.parts]
         for row in rows:
             row |= {key: _upper(row[key]) for key in ("norm", "total")}
         table(PARTS, rows)
-        say(f"{found}.")
+        sizes = ", ".join(f"{x} {_sizes(each)}" for x, each in read.inputs.items())
+        say(f"{found}, for inputs of the size {sizes}.")
     for sentence in reasons(found.unknown, "Without a bound"):
         say(sentence)
     return int(args.fail_above is not None and found.upper > args.fail_above)
+
+
+def _sizes(sizes: list[int | None] | None) -> str:
+    """Those of an array, with a question mark for what the file leaves open."""
+    return "?" if sizes is None else "x".join(str(size or "?") for size in sizes)
 
 
 def _upper(value: float | None) -> Upper | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._arrays.host import detach_to_numpy
+from .._arrays.array import to_numpy
 from .._base import fraction, positive
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer, scale_outputs
@@ -18,6 +18,7 @@ from .gains import NOT_FINITE
 from .node import Node
 
 COMPOSED = "composition of its parts"
+OVERFLOW = "the bound of all up to it exceeds 1e308"
 UNIT = 2.0**-53  # of rounding
 FACTORS = 1 + 8 * UNIT  # covers the rounding of the factors of a BatchNorm
 # Kernels whose largest entry is below lose digits when they are multiplied.
@@ -57,6 +58,8 @@ def compose(
         totals[node] = upward.product(norm, _joined(first, totals))
         if math.isinf(norm):
             unknown[name] = method
+        elif math.isinf(totals[node]) and not unknown:
+            unknown[name] = OVERFLOW
         if norm == 1 and first.layer is None:
             norm, method = None, first.joined
         if norm is not None or len(first.sources) > 1:
@@ -108,11 +111,13 @@ def _norm(
     And how it is known; infinite if it is not, and why.
     """
     norm, method = node.gain, node.why
-    layer_of = node.layer if before is None else before.layer
+    first = before or node
     try:
-        if layer_of is not None:
+        if first.layer is not None:
             factors = norm if isinstance(norm, np.ndarray) else None
-            norm, method = _layer_norm(layer_of(), factors, rtol, budget)
+            scale = first.gain if isinstance(first.gain, float) else 1.0
+            norm, method = _layer_norm(first.layer(), factors, rtol, budget)
+            norm = upward.product(norm, scale)
         elif isinstance(norm, np.ndarray):
             norm, method = _largest(norm), "largest factor"
     except (ValueError, TypeError) as error:  # what is wrong with the layer
@@ -126,7 +131,7 @@ def _layer_norm(
     layer: Layer, factors: np.ndarray | None, rtol: float, budget: float | None
 ) -> tuple[float, str]:
     """The norm of a layer whose output channels are multiplied by factors."""
-    weight, geometry = detach_to_numpy(layer.weight), _bounded(layer)
+    weight, geometry = to_numpy(layer.weight), _bounded(layer)
     rounded = 1.0
     if factors is not None:
         scaled = scale_outputs(np.asarray(weight, np.float64), factors, geometry)

@@ -25,7 +25,7 @@ class Node:
         An upper bound on the Lipschitz constant of what it does with its sources once
         they are joined, or the factor of each channel. None if nothing is known.
     layer : function, optional
-        Returns the layer that it is; `gain` is then left at 1.
+        Returns the layer that it is, whose result is multiplied by `gain`.
     axis : int, optional
         Where the channels of a layer's output, or of the factors, are.
     why : str

@@ -1,6 +1,7 @@
 """Between which bounds does the Lipschitz constant of a whole model lie?"""
 
 import math
+from collections import ChainMap
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -73,6 +74,8 @@ def lipschitz(
     ------
     ValueError
         If the model can't be traced, or has no input of real numbers.
+    ArithmeticError
+        If the lower bound exceeds the upper one, as rounding dominates all results.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
@@ -101,8 +104,9 @@ def lipschitz(
             f"{found.upper}. If rounding does not dominate the model's results, this "
             "is a defect of convspectra: please report it."
         )
-    method = f"{found.method}; two inputs near the example"
-    return replace(found, lower=min(lower, found.upper), method=method)
+    if lower > 0:
+        found = replace(found, method=f"{found.method}; two inputs near the example")
+    return replace(found, lower=min(lower, found.upper))
 
 
 class Graph:
@@ -129,8 +133,9 @@ class Graph:
         for step in program.inputs:
             del self.constants[step]
             self._add(step, "input")
+        known = ChainMap[Step, Any](self._values, self.constants)
         for step in program.calls():
-            given = arguments(step, {**self.constants, **self._values})
+            given = arguments(step, known)
             call = Call(overload(step), given, _shape(step), partial(computed, step))
             if program.is_random(step):
                 self.is_random = True

@@ -115,7 +115,9 @@ def effect(call: Call) -> Effect:
     return {"sources": sources, "gain": None, "why": why}
 
 
-def _constant(_: Call) -> Effect:
+def _constant(call: Call) -> Effect:
+    """Of which only the sizes follow from the array that it reads."""
+    call.only()
     return {"gain": 0.0}
 
 
@@ -268,8 +270,8 @@ def _product_with_matrix(first: str, second: str) -> Rule:
         if matrix.ndim != 2 or len(value.shape) < 2:
             raise NoBound(NOT_SO)
         axis = len(value.shape) - (1 if value is a else 2)
-        matrix = matrix.mT if value is a else matrix
-        return _matrix(matrix * call.given.get("alpha", 1), axis)
+        gain = largest(call.given.get("alpha", 1))
+        return _matrix(matrix.mT if value is a else matrix, axis) | {"gain": gain}
 
     return rule
 
@@ -355,9 +357,10 @@ SLOPED = """
     log_sigmoid mish neg relu relu6 selu silu sin tanh
 """
 MOVED = """
-    _to_copy.default channel_shuffle.default clone.default flip.default
-    permute.default pixel_shuffle.default pixel_unshuffle.default roll.default
-    select.int slice.Tensor split.Tensor split_with_sizes.default squeeze.dim t.default
+    _to_copy.default _unsafe_view.default alias.default channel_shuffle.default
+    clone.default detach.default flip.default permute.default pixel_shuffle.default
+    pixel_unshuffle.default roll.default select.int slice.Tensor split.Tensor
+    split_with_sizes.default squeeze.default squeeze.dim squeeze.dims t.default
     transpose.int unbind.int unsqueeze.default view.default
 """
 REPEATED = """
@@ -388,7 +391,8 @@ RULES: dict[str, Rule] = {
             (AVERAGES, _averaged),
             (CONVOLUTIONS, _convolution),
             (LARGEST, _largest),
-            ("ones_like.default zeros_like.default", _constant),
+            ("full_like.default ones_like.default zeros_like.default", _constant),
+            ("new_full.default new_ones.default new_zeros.default", _constant),
             ("pad.default", _padded),
             ("mean.default mean.dim sum.default sum.dim_IntList", _reduced),
             ("softmax.int", _slope("softmax")),

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
+from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.passes import move_to_device_pass
 from torch.fx.node import Node as Step
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
@@ -17,7 +19,7 @@ RMS_NORM = "aten.rms_norm.default"
 
 
 class Program:
-    """The graph of a model, traced with an example.
+    """The graph of a model, traced with an example, on the CPU.
 
     Attributes
     ----------
@@ -41,6 +43,7 @@ class Program:
                 warnings.simplefilter("ignore")
                 exported = torch.export.export(model, args, dict(keywords))
                 exported = exported.run_decompositions({})  # no changes in place
+                exported = move_to_device_pass(exported, _to_cpu(exported))
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             raise ValueError(
@@ -58,7 +61,8 @@ class Program:
         for step, spec in zip(holes, signature.input_specs, strict=True):
             is_input = spec.kind == InputKind.USER_INPUT
             value = next(leaves) if is_input else stored[spec.target or ""]
-            self.given[step] = value.detach() if isinstance(value, Tensor) else value
+            is_array = isinstance(value, Tensor)
+            self.given[step] = _on_cpu(value.detach()) if is_array else value
             if is_input and is_real(value):
                 self.inputs.append(step)
         for step in self._steps:
@@ -91,9 +95,19 @@ class Program:
     def called(self, model: nn.Module, inputs: list[Tensor]) -> list[Any]:
         """What the model itself gives, for other arrays in the place of its inputs."""
         others = iter(inputs)
-        leaves = [next(others) if is_real(leaf) else leaf for leaf in self._leaves]
+        leaves = [
+            next(others).to(leaf) if is_real(leaf) else _copy(leaf)
+            for leaf in self._leaves
+        ]
         args, keywords = pytree.tree_unflatten(leaves, self._tree)
-        return pytree.tree_leaves(model(*args, **keywords))
+        results = pytree.tree_leaves(model(*args, **keywords))
+        return [x.detach().cpu() if isinstance(x, Tensor) else x for x in results]
+
+    def rounding(self) -> float:
+        """The unit of rounding of the coarsest precision on the way."""
+        results = [step.meta["val"] for step in self.calls()]
+        arrays = pytree.tree_leaves([results, list(self.given.values())])
+        return max(torch.finfo(x.dtype).eps for x in arrays if is_real(x))
 
 
 def arguments(step: Step, known: Mapping[Step, Any]) -> dict[str, Any]:
@@ -140,6 +154,19 @@ def overload(step: Step) -> str:
     return "getitem" if step.target is operator.getitem else str(step.target)
 
 
+def _to_cpu(exported: ExportedProgram) -> dict[str, str]:
+    """From which devices arrays come to the CPU: all that have numbers."""
+    arrays = pytree.tree_leaves(
+        [exported.state_dict, exported.constants, exported.example_inputs]
+    )
+    devices = {x.device for x in arrays if isinstance(x, Tensor) and not x.is_meta}
+    return {name: "cpu" for each in devices for name in (str(each), each.type)}
+
+
+def _on_cpu(x: Tensor) -> Tensor:
+    return x if x.is_meta else x.cpu()
+
+
 def _copy(x: Any) -> Any:
     return x.detach().clone() if isinstance(x, Tensor) else x
 
@@ -155,4 +182,4 @@ def _draws(step: Step) -> bool:
 def _without_dropout(given: Mapping[str, Any]) -> bool:
     """Whether an operator that may drop entries drops none."""
     share = given.get("dropout_p", given.get("dropout"))
-    return share == 0 or given.get("train") is False
+    return share == 0 or False in (given.get("train"), given.get("training"))

@@ -14,7 +14,8 @@ from ._program import Program, arguments, computed, in_double, is_real
 STEPS = 30  # of power iteration, at most
 SETTLED = 1e-3  # the relative growth in a step after which no more are made
 DISTANCE = 1e-3  # of the two inputs, relative to the size of the first
-ELSEWHERE = 0.1  # the same, of the input where program and model are compared
+# What rounding may add to a result, in units of its precision times the result's norm.
+RESULT_UNITS = 2.0**5
 # What rounding may add to a difference of outputs, in units of the precision times the
 # largest norm of an array on the way: thousands, as it accumulates.
 UNITS = 2.0**12
@@ -37,28 +38,41 @@ def largest_quotient(program: Program, constants: Mapping[Step, Any]) -> float:
 def computes_the_same(
     program: Program, constants: Mapping[Step, Any], model: nn.Module
 ) -> bool:
-    """Whether program and model give the same, at the example and elsewhere.
+    """Whether program and model give the same, at the example and away from it.
 
-    As far as the model's precision tells.
+    And change alike from one to the other, as far as the model's precision tells. Where
+    results are infinite, as masks make them, both must be.
     """
     here = [program.given[step] for step in program.inputs]
-    size = ELSEWHERE * (_length(here) or 1.0)
     way = _random_like(here)
-    there = [x + size / max(_length(way), 1e-300) * d.to(x) for x, d in zip(here, way)]
-    real = [x for x in program.given.values() if is_real(x)]
-    allowed = max(torch.finfo(x.dtype).eps for x in real) ** (1 / 3)
-    for inputs in (here, there):
-        try:
-            found, _ = _results(program, constants, [x.double() for x in inputs])
-        except Exception:  # an operator that insists on its precision: nothing to see
-            return True
-        expected = _row(program.called(model, [x.clone() for x in inputs]))
-        if found.shape != expected.shape:
+    size = (_length(here) or 1.0) / max(_length(way), 1e-300)
+    there = [x + size * d.to(x) for x, d in zip(here, way)]
+    try:
+        found = [
+            _results(program, constants, [x.double() for x in inputs])[0]
+            for inputs in (here, there)
+        ]
+    except Exception:  # an operator that insists on its precision: nothing to see
+        return True
+    expected = [_row(program.called(model, inputs)) for inputs in (here, there)]
+    if [x.shape for x in found] != [x.shape for x in expected]:
+        return False
+    if found[0].shape != found[1].shape:  # which depends on the input's numbers
+        return True
+    finite = torch.stack(expected).isfinite().all(0)
+    found, expected = ([x[finite] for x in rows] for rows in (found, expected))
+    rounding, largest = program.rounding(), max(float(x.norm()) for x in expected)
+    for a, b in zip(_with_change(found), _with_change(expected)):
+        allowed = rounding ** (1 / 3) * float(b.norm())
+        allowed += RESULT_UNITS * rounding * largest + 1e-30
+        if not float((a - b).norm()) <= allowed:
             return False
-        difference = (found - expected).nan_to_num(0.0, math.inf, math.inf)
-        if not float(difference.norm()) <= allowed * float(expected.norm()) + 1e-30:
-            return bool(expected.isfinite().all()) is False
     return True
+
+
+def _with_change(rows: list[Tensor]) -> list[Tensor]:
+    here, there = rows
+    return [here, there, there - here]
 
 
 @torch.enable_grad()
@@ -104,7 +118,7 @@ def _results(
 
 
 def _row(results: list[Any]) -> Tensor:
-    rows = [result.double().flatten() for result in results if is_real(result)]
+    rows = [x.double().flatten() for x in results if is_real(x)]
     return torch.cat([*rows, torch.zeros(0, dtype=torch.float64)])
 
 
