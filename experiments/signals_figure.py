@@ -1,5 +1,6 @@
 """The figure of `signals`: norms of gradients by depth."""
 
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,8 +24,9 @@ def name_of(first: str, clipped: bool) -> str:
 def draw(
     options: Options, at_first: Mapping[str, Any], trained: Mapping[str, Any]
 ) -> None:
-    """Draw two panels of stacks at their first weights, and one of short trainings."""
-    drawn, (linear, relu, training) = figure.new_figure(3)
+    """Draw two panels of stacks at their first weights, and one of each rate."""
+    drawn, panels = figure.new_figure(3, rows=2)
+    linear, relu, for_legend, *of_rates = panels
     for ax, kind in ((linear, "linear"), (relu, "ReLU")):
         for name, result in at_first.items():
             arm, _, seed = name.rpartition(", ")
@@ -33,15 +35,24 @@ def draw(
                 ax.plot(y, _style(arm), color=_color(arm), label=arm)
         ax.set(yscale="log", title=f"{kind} stack", xlabel="layers from the output")
     linear.set_ylabel("norm of the gradient / at the output")
-    linear.legend(fontsize=7, frameon=False)
+    for_legend.legend(*linear.get_legend_handles_labels(), frameon=False, loc="center")
+    for_legend.set_axis_off()
+    by_rate: dict[str, dict[str, list[list[float]]]] = {}
     for name, result in trained.items():
-        arm, _, seed = name.partition(", ")[2].rpartition(", ")
-        if result["norms"] is not None and seed == "seed 0":
+        arm, rate, _ = name.removeprefix("trained, ").rsplit(", ", 2)
+        arms = by_rate.setdefault(rate, {})
+        if result["norms"] is not None:
             y = [n for n, k in zip(result["norms"], result["kernel"]) if k == 3]
-            training.plot(y[::-1], _style(arm), color=_color(arm), label=arm)
-    training.set(yscale="log", title="in training", xlabel="3x3 layers from the output")
-    beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
-    training.legend(fontsize=7, frameon=False, **beside)
+            arms.setdefault(arm, []).append(y[::-1])
+    for ax, (rate, arms) in zip(of_rates, by_rate.items()):
+        for arm, seeds in arms.items():
+            medians = [statistics.median(layer) for layer in zip(*seeds)]
+            ax.plot(medians, _style(arm), color=_color(arm))
+        ax.sharey(of_rates[0])
+        title = f"in training, {rate}: median of seeds that did not diverge"
+        ax.set(yscale="log", xlabel="3x3 layers from the output")
+        ax.set_title(title, fontsize="medium")
+    of_rates[0].set_ylabel("norm of the gradient")
     figure.save(drawn, options.folder("signals"), "signals")
 
 
