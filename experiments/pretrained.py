@@ -217,5 +217,6 @@ def _draw(layers: list[dict[str, Any]], network: str, options: Options) -> None:
         ("singular value", "value / largest", "value / largest"),
     ):
         ax.set(xlabel=x, ylabel=y)
+        ax.locator_params(axis="x", nbins=5)
     panels[1].set_title(f"{network}: red is closest to the input", fontsize="small")
     save(figure, options.folder(NAME), NAME)

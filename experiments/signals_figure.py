@@ -35,8 +35,6 @@ def draw(
                 ax.plot(y, _style(arm), color=_color(arm), label=arm)
         ax.set(yscale="log", title=f"{kind} stack", xlabel="layers from the output")
     linear.set_ylabel("norm of the gradient / at the output")
-    for_legend.legend(*linear.get_legend_handles_labels(), frameon=False, loc="center")
-    for_legend.set_axis_off()
     by_rate: dict[str, dict[str, list[list[float]]]] = {}
     for name, result in trained.items():
         arm, rate, _ = name.removeprefix("trained, ").rsplit(", ", 2)
@@ -47,12 +45,16 @@ def draw(
     for ax, (rate, arms) in zip(of_rates, by_rate.items()):
         for arm, seeds in arms.items():
             medians = [statistics.median(layer) for layer in zip(*seeds)]
-            ax.plot(medians, _style(arm), color=_color(arm))
+            ax.plot(medians, _style(arm), color=_color(arm), label=arm)
         ax.sharey(of_rates[0])
         title = f"in training, {rate}: median of seeds that did not diverge"
         ax.set(yscale="log", xlabel="3x3 layers from the output")
         ax.set_title(title, fontsize="medium")
     of_rates[0].set_ylabel("norm of the gradient")
+    lines = {str(line.get_label()): line for ax in panels for line in ax.get_lines()}
+    named = sorted(lines, key=lambda arm: (FIRST.index(_first(arm)), arm))
+    for_legend.legend([lines[arm] for arm in named], named, frameon=False, loc="center")
+    for_legend.set_axis_off()
     figure.save(drawn, options.folder("signals"), "signals")
 
 
@@ -61,4 +63,8 @@ def _style(arm: str) -> str:
 
 
 def _color(arm: str) -> str:
-    return COLORS[arm.partition(",")[0]]
+    return COLORS[_first(arm)]
+
+
+def _first(arm: str) -> str:
+    return arm.partition(",")[0]

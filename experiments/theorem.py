@@ -217,8 +217,12 @@ def _draw(results: dict[str, Any], options: Options) -> None:
         ("ours", "o"),
         ("ours in single precision", "x"),
     ):
-        units = [max(results[name][who], 1e-2) for name in names]
-        ax.plot(units, range(len(names)), marker, label=who, fillstyle="none")
+        points = [
+            (max(results[name][who], 1e-2), row)
+            for row, name in enumerate(names)
+            if results[name]["judge"] != who
+        ]
+        ax.plot(*zip(*points), marker, label=who, fillstyle="none")
     ax.axvline(ALLOWED, color="0.4", linestyle="--", linewidth=1, label="allowed")
     ax.set_yticks(range(len(names)), names, fontsize="x-small")
     ax.set_xscale("log")
