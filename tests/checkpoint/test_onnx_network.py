@@ -43,6 +43,7 @@ CASES = {
     "DepthToSpace": case("DepthToSpace", shape=(1, 4, 2, 3), blocksize=2),
     "Cast": case("Cast", to=1),
     "Dropout": case("Dropout"),
+    "Dropout, not in training": case("Dropout", np.float32(0.5), np.array(False)),
     "Flatten": case("Flatten"),
     "GlobalMaxPool": case("GlobalMaxPool"),
     "Identity": case("Identity"),

@@ -20,6 +20,7 @@ DTYPES = {
     5: "int16",
     6: "int32",
     7: "int64",
+    9: "bool",
     10: "float16",
     11: "float64",
     16: "bfloat16",
