@@ -25,7 +25,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Put in the help of the command; links out of docs/ become names of files."""
     if "<!-- help -->" in markdown:
         return markdown.replace("<!-- help -->", _help())
-    markdown = FIGURE.sub(r"\1(\2)", markdown)
+    markdown = FIGURE.sub(r"[\1(\2)](\2)", markdown)  # a click shows it in full
     up = page.file.src_uri.count("/") + 1
     return OUTSIDE.sub(
         lambda link: f"{link[1]} (`{link[3]}`)" if len(link[2]) == 3 * up else link[0],
