@@ -45,8 +45,9 @@ examples:
   python -m experiments sweep --data ~/cifar10 --scheduler tcp://head:8786
   python -m experiments --all --data ~/cifar10
 
-exit codes: 0 the claim holds at this scale, 1 it does not, 2 could not run. torchrun
-has codes of its own: OUT/NAME/summary.md has the verdicts."""
+exit codes: 0 every claim that this scale can tell holds, 1 one does not, 2 none can be
+told, or it could not run. torchrun has codes of its own: OUT/NAME/summary.md has the
+verdicts."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -159,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="FILE",
-        help="a network's file for `pretrained`; may be given several times",
+        help="a network's file for `pretrained` and `alternating`; may be repeated",
     )
     return parser
 

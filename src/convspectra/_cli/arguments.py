@@ -43,9 +43,9 @@ analyses a small network that comes with the package. With several files, it wri
 result for each to FOLDER/results as soon as it is done; an interrupted run resumes
 where it stopped.
 
-The graph of an .onnx, .pt2 or .tflite file contains the geometry of every layer. For
-other files, --grid and the like apply to all kernels, and --geometry FILE.toml states
-the geometry by name:
+A graph (.onnx, .pt2, .tflite, .pb) contains the geometry of every layer, and so does,
+mostly, a whole Keras model. For other files, --grid and the like apply to all kernels,
+and --geometry FILE.toml states the geometry by name:
 
   ["layer1.*"]
   grid = [32, 32]
