@@ -388,3 +388,48 @@ def test_a_layer_with_zeros_ends_just_inside_of_its_own_bound(grid, stride, rng)
     alone = nearest_kernel(weight, stencil, bound, rtol=1e-3)
     assert norm_by_matrix(alone.weight, geometry) < 0.9995 * bound
     assert found.distance < 0.999 * alone.distance
+
+
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        Geometry(8),
+        Geometry(None),
+        Geometry(None, boundary="zeros"),
+        Geometry(6, boundary="zeros"),
+        Geometry(24, boundary="zeros"),
+        Geometry(40, boundary="reflect"),
+    ],
+    ids=str,
+)
+def test_bounds_that_are_hardly_below_the_norm_are_satisfied(geometry, rng):
+    # No block need exceed such a bound: only what is certified of the norm does.
+    weight = rng.standard_normal((4, 4, 3, 3))
+    norm = operator_norm(weight, geometry)
+    for bound in (
+        *(float(norm.lower) * part for part in (0.9999, 0.99995, 1.0, 1.00005)),
+        *((norm.lower + norm.upper) / 2, np.nextafter(norm.upper, 0)),
+    ):
+        found = project(weight, geometry, float(bound))
+        assert found.after.upper <= bound
+        assert found.distance <= 3e-3 * np.linalg.norm(weight)
+        assert 0 <= found.gap <= 1
+        again = enforce(weight, [geometry], float(bound), "project", in_training=True)
+        assert operator_norm(again.weight, geometry).lower <= bound
+
+
+def test_what_is_inside_but_not_by_its_first_certificate_stays_put():
+    weight = np.zeros((16, 16, 3, 3))
+    weight[range(16), range(16), 1, 1] = 1
+    found = project(weight, Geometry(16, boundary="zeros"), 1.0000003)
+    assert found.before.upper > 1.0000003 >= found.after.upper
+    assert (found.distance, found.gap) == (0, 0)
+    np.testing.assert_array_equal(found.weight, weight)
+
+
+def test_a_training_with_depthwise_layers_stays_inside_on_every_grid(rng):
+    weight, geometry = rng.standard_normal((6, 1, 3, 3)), Geometry(None, groups=6)
+    for _ in range(10):
+        weight = weight + 1e-3 * rng.standard_normal(weight.shape)
+        weight = enforce(weight, [geometry], 1.0, "project", in_training=True).weight
+        assert operator_norm(weight, geometry).lower <= 1

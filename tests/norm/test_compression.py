@@ -10,6 +10,7 @@ from routes import norm_along
 
 from convspectra import Geometry, operator_norm, top_vectors
 from convspectra._arrays.array import normalized
+from convspectra._layer.boundary import BOUNDARIES
 from convspectra._layer.stencil import stencil_of
 from convspectra._maps.symbol import phase_factors, symbol, taps_of
 from convspectra._norm import compression, cut, cut_at_once, symbol_norms
@@ -329,3 +330,18 @@ def test_the_bound_has_the_derivative_that_differences_have(rng):
     step = 1e-3
     ends = [compressed(weight + s * direction, geometry, 1e-5) for s in (step, -step)]
     assert got == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=3e-2)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("rtol", [0.3, 1e-2, 1e-3])
+def test_a_border_that_is_not_read_does_not_count(boundary, stride, rtol, rng):
+    # With one channel and a kernel of rank one the layer is a Kronecker product.
+    for sides in ([1.0, 1, 1], [1.0, 2, 3], rng.standard_normal(3)):
+        line = Geometry(59, stride, padding="valid", boundary=boundary)
+        norm = norm_by_matrix(np.array(sides)[None, None], line) ** 2
+        plane = Geometry((59, 59), stride, padding="valid", boundary=boundary)
+        found = operator_norm(np.outer(sides, sides)[None, None], plane, rtol)
+        assert found.lower <= norm * (1 + 1e-12)
+        assert norm <= found.upper * (1 + 1e-12)
+        assert found.gap <= rtol

@@ -66,6 +66,8 @@ class TorusBlocks:
         return symbol(replace(self.taps, weight=kernel), self.phases(which))
 
     def fold(self, blocks: Array, which: np.ndarray) -> Array:
+        if not len(which):
+            return 0 * self.start
         xp = namespace(blocks)
         weights = asarray_like(blocks, self.weights[which])[:, None, None, None]
         flat = fold_back(blocks * weights, self.taps, self.phases(which))

@@ -67,7 +67,7 @@ def project(
         If the layer is not block diagonal in the Fourier basis and its matrix has more
         than 2**18 entries, a bound is imposed on a circular layer that contains it:
         `max_norm`, and then as much more as the layer itself has left of it. The result
-        satisfies `max_norm`, but `gap` refers to the feasible set of that layer. With
+        satisfies `max_norm`, and is not further away than the scaled kernel, but `gap` refers to the feasible set of that layer. With
         grid None the bound holds for every input size (if the boundary is
         circular, for every size that the stride divides).
     max_norm : float
@@ -86,13 +86,13 @@ def project(
 
     def projected(plain: Array) -> _Projected:
         nonlocal before, after
-        found = _projected(plain, stencil, max_norm, rtol)
-        before, after = found.before.method, found.after.method
+        outside, inside = _projected(plain, stencil, max_norm, rtol)
+        before, after = outside.method, inside.norm.method
         return _Projected(
-            found.moved.weight,
-            *(found.before.lower, found.before.upper),
-            *(found.after.lower, found.after.upper),
-            *(found.moved.distance, found.moved.rounds, found.moved.gap),
+            inside.kernel.weight,
+            *(outside.lower, outside.upper),
+            *(inside.norm.lower, inside.norm.upper),
+            *(inside.kernel.distance, inside.kernel.rounds, inside.kernel.gap),
         )
 
     found = _Projected(
@@ -122,35 +122,29 @@ class _Projected(NamedTuple):
     gap: Any
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Moved:
-    """A kernel and the bounds of its norm, before and after it was moved."""
-
-    moved: "NearestKernel"
-    before: Bounds
-    after: Bounds
-
-
-def _projected(weight: Array, stencil: Stencil, max_norm: float, rtol: float) -> _Moved:
-    before = after = norm_bounds(weight, stencil, norm_rtol(stencil))
+def _projected(
+    weight: Array, stencil: Stencil, max_norm: float, rtol: float
+) -> "tuple[Bounds, _Inside]":
+    """Bounds of the norm before, and the nearest kernel."""
+    before = norm_bounds(weight, stencil, norm_rtol(stencil))
     norm = Certified(before.upper, before.method)
     if before.upper <= max_norm:
-        return _Moved(NearestKernel(weight, norm, 0.0, 0, 0.0), before, after)
-    moved = nearest_kernel(weight, stencil, max_norm, rtol)
-    after = norm_bounds(moved.weight, stencil, norm_rtol(stencil))
-    if after.upper < max_norm * (1 - WORTHWHILE) and _has_torus_around(stencil):
-        solved = _solve(weight, stencil, max_norm * max_norm / after.upper, rtol)
-        bounds = norm_bounds(solved.weight, stencil, norm_rtol(stencil))
-        norm = Certified(bounds.upper, bounds.method)
-        scaled = scale_down(solved.weight, [stencil], max_norm, norm)
-        wider = solved.moved_to(scaled)
-        if wider.distance < moved.distance:
-            moved, after = wider, bounds
-            if scaled.weight is not solved.weight:
-                after = norm_bounds(moved.weight, stencil, norm_rtol(stencil))
-    if moved.norm.upper < after.upper:  # certified by another way
-        after = replace(after, upper=moved.norm.upper, method=moved.norm.method)
-    return _Moved(moved, before, after)
+        return before, _Inside(NearestKernel(weight, norm, 0.0, 0, 0.0), before)
+    solved = _solve(weight, stencil, max_norm, rtol)
+    found = _inside(solved, stencil, max_norm)
+    if stencil.is_torus or projects_by_matrix(stencil):  # which have got it themselves
+        return before, found
+    # A torus around the layer has got the bound, and the layer is further inside.
+    spare = max_norm / found.norm.upper
+    if stencil.axes is not None and spare > 1 + WORTHWHILE:
+        less = _solve(weight, stencil, max_norm * spare, rtol)
+        bounds = norm_bounds(less.weight, stencil, norm_rtol(stencil))
+        found = _nearer(found, _inside(less, stencil, max_norm, bounds))
+    # What is hardly outside moves least if it is scaled.
+    least = scale_down(weight, [stencil], max_norm, norm)
+    if solved.moved_to(least).distance < found.kernel.distance:
+        found = _inside(replace(solved, weight=weight), stencil, max_norm, before)
+    return before, found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,6 +156,31 @@ class NearestKernel:
     distance: float
     rounds: int
     gap: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Inside:
+    """A kernel that satisfies the bound, and bounds of its norm from both sides."""
+
+    kernel: NearestKernel
+    norm: Bounds
+
+
+def _inside(
+    solved: "_Solved", stencil: Stencil, max_norm: float, bounds: Bounds | None = None
+) -> _Inside:
+    """A kernel scaled down as far as it must be; `bounds` of its norm, if known."""
+    norm = None if bounds is None else Certified(bounds.upper, bounds.method)
+    kernel = solved.moved_to(scale_down(solved.weight, [stencil], max_norm, norm))
+    if bounds is None or kernel.weight is not solved.weight:
+        bounds = norm_bounds(kernel.weight, stencil, norm_rtol(stencil))
+    if kernel.norm.upper < bounds.upper:  # certified by another way
+        bounds = replace(bounds, upper=kernel.norm.upper, method=kernel.norm.method)
+    return _Inside(kernel, bounds)
+
+
+def _nearer(a: _Inside, b: _Inside) -> _Inside:
+    return min(a, b, key=lambda each: each.kernel.distance)
 
 
 def nearest_kernel(
@@ -187,7 +206,7 @@ class _Solved:
         xp, kernel = namespace(scaled.weight), scaled.weight
         change = to_double(kernel) * (1 / self.scale) - self.start
         distance = float(xp.linalg.vector_norm(change))
-        gap = max(1 - 2 * self.dual / distance**2, 0.0)
+        gap = max(1 - 2 * self.dual / distance**2, 0.0) if distance else 0.0
         distance *= self.scale
         return NearestKernel(kernel, scaled.norm, distance, self.rounds, gap)
 
@@ -205,9 +224,3 @@ def _solve(weight: Array, stencil: Stencil, max_norm: float, rtol: float) -> _So
     kernel = blocks.kernel(found.kernel, double) * scale
     kernel = namespace(weight).astype(kernel, weight.dtype)
     return _Solved(kernel, double, scale, found.rounds, found.dual)
-
-
-def _has_torus_around(stencil: Stencil) -> bool:
-    """Whether a torus that is larger than the layer was given the bound."""
-    known = stencil.axes is not None and not stencil.is_torus
-    return known and not projects_by_matrix(stencil)
