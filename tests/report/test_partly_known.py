@@ -137,6 +137,34 @@ def test_a_boundary_that_wraps_can_have_no_lower_bound():
     assert norm_of(layer, ("grid",), 1e-4).lower == NO_LOWER
 
 
+@pytest.mark.parametrize("boundary", ["zeros", "circular", "reflect", "replicate"])
+@pytest.mark.parametrize("padding", ["same", 70, 140])
+def test_a_wide_dilation_without_a_size(boundary, padding, rng):
+    for weight in (np.ones((1, 1, 3)), rng.standard_normal((2, 2, 3))):
+        geometry = Geometry(None, dilation=70, padding=padding, boundary=boundary)
+        if (boundary, padding) == ("circular", 140):  # whose rows would be repeated
+            with pytest.raises(ValueError, match="padding"):
+                norm_of(Layer("k", weight, geometry), ("grid",), 1e-4)
+            continue
+        norm = norm_of(Layer("k", weight, geometry), ("grid",), 1e-4)
+        for grid in (1, 71, 142, 150, 300):
+            try:
+                found = norm_by_matrix(weight, replace(geometry, grid=grid))
+            except ValueError:  # of reflections beyond the grid
+                continue
+            assert norm.lower <= found * (1 + SLACK)
+            assert found <= norm.upper * (1 + SLACK)
+
+
+def test_a_boundary_that_repeats_inputs_has_no_bound_without_its_padding():
+    layer = Layer("k", np.ones((1, 1, 3)), Geometry(None, boundary="replicate"))
+    with pytest.raises(ValueError, match="padding and dilation must be known"):
+        norm_of(layer, ("grid", "padding", "dilation"), 1e-4)
+    with pytest.raises(ValueError, match="'replicate' repeats inputs as often as"):
+        norm_of(layer, ("padding",), 1e-4)
+    assert norm_of(layer, ("grid", "stride", "groups"), 1e-4).upper > 3
+
+
 def test_a_kernel_of_one_input_channel_may_be_depthwise(rng):
     weight = rng.standard_normal((8, 1, 3))
     layer, unknown = Layer("k", weight, Geometry(None)), ("grid", "groups", "boundary")

@@ -67,9 +67,10 @@ def project(
         If the layer is not block diagonal in the Fourier basis and its matrix has more
         than 2**18 entries, a bound is imposed on a circular layer that contains it:
         `max_norm`, and then as much more as the layer itself has left of it. The result
-        satisfies `max_norm`, and is not further away than the scaled kernel, but `gap` refers to the feasible set of that layer. With
-        grid None the bound holds for every input size (if the boundary is
-        circular, for every size that the stride divides).
+        satisfies `max_norm`, and is not further away than the scaled kernel, but `gap`
+        refers to the feasible set of that layer. With grid None the bound holds for
+        every input size (if the boundary is circular, for every size that the stride
+        divides).
     max_norm : float
     rtol : float
         Duality gap to reach, relative to the squared distance.

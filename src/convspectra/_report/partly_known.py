@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from .._arrays.array import to_numpy
-from .._layer.geometry import Geometry, per_axis
+from .._layer.geometry import Geometry, Padding, per_axis
 from .._layer.layer import Layer
 from .._layer.stencil import stencil_of
 from .._norm.norm_bounds import lower_bound
@@ -25,9 +25,10 @@ def norm_of(
 ) -> NormBounds:
     """Bound the norm of a layer for every value of the fields that are unknown.
 
-    `unknown` are fields of the layer's geometry, whose values there mean nothing. The
-    boundary is one of zeros or a torus even where it is unknown. Where no lower bound
-    is known, it is `NO_LOWER`.
+    `unknown` are fields of the layer's geometry, whose values there mean nothing. A
+    boundary that is unknown is one of zeros or a circle: others, which repeat inputs as
+    often as they are padded, have no bound unless padding and dilation are known. Where
+    no lower bound is known, it is `NO_LOWER`.
     """
     geometry = _covering(layer, unknown) if unknown else layer.geometry
     norm = operator_norm(layer.weight, geometry, rtol, budget=budget)
@@ -61,19 +62,41 @@ def _covering(layer: Layer, unknown: Collection[str]) -> Geometry:
     a dilation has the same symbol at other frequencies: none exceeds the supremum.
     """
     geometry = layer.geometry
+    _check_repeats(geometry, unknown)
     if "transposed" in unknown:  # on a grid of its own size, and with output padding
         unknown = (*unknown, "grid")
     if "grid" in unknown and geometry.boundary == "circular":
         unknown = (*unknown, "stride")  # which need not divide the grid
     widest = max(per_axis(geometry.dilation, 1))
-    if "grid" in unknown and widest > WIDEST:
-        unknown = (*unknown, "dilation")  # whose symbol would be searched for hours
+    if "grid" in unknown and widest > WIDEST:  # which would be searched for hours
+        geometry = replace(geometry, dilation=1, padding=_padding(layer))
+        unknown = (*unknown, "stride")
     if set(unknown) <= {"grid", "groups", "transposed"}:
         return replace(geometry, grid=None) if "grid" in unknown else geometry
     plain = replace(geometry, grid=None, stride=1, output_padding=0)
     if "dilation" in unknown:
         plain = replace(plain, dilation=1)
     return replace(plain, boundary="zeros") if "boundary" in unknown else plain
+
+
+def _check_repeats(geometry: Geometry, unknown: Collection[str]) -> None:
+    """Refuse a boundary that repeats inputs nobody knows how often."""
+    if "boundary" in unknown or geometry.boundary in ("zeros", "circular"):
+        return
+    if missing := [name for name in ("padding", "dilation") if name in unknown]:
+        raise ValueError(
+            f"The boundary {geometry.boundary!r} repeats inputs as often as they are "
+            f"padded: {' and '.join(missing)} must be known. State "
+            f"{' and '.join(f'--{name}' for name in missing)}."
+        )
+
+
+def _padding(layer: Layer) -> Padding:
+    """For no dilation, what repeats inputs as often as the layer's own padding does."""
+    stencil = stencil_of(layer.weight, replace(layer.geometry, grid=None))
+    if stencil.boundary in ("zeros", "circular"):
+        return "same"
+    return tuple((0, padded) for padded in stencil.max_padding)
 
 
 def _lower(
