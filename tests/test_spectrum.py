@@ -151,6 +151,17 @@ def test_values_of_tiny_and_huge_kernels(case, scale, rng):
     np.testing.assert_allclose(got, want, atol=tolerance(want, "float64"))
 
 
+def test_values_that_single_precision_cannot_hold_are_infinite_and_no_others():
+    weight = np.full((2, 2, 3, 3), 3e38, dtype="float32")
+    with np.errstate(over="ignore"):
+        values = singular_values(weight, Geometry(8))
+    want = singular_values(weight.astype("float64"), Geometry(8))
+    assert np.any(values == np.inf)
+    fits = np.isfinite(values)
+    np.testing.assert_allclose(values[fits], want[fits], atol=1e-6 * want.max())
+    assert np.all(want[~fits] > np.finfo("float32").max)
+
+
 def test_past_the_size_of_a_matrix_the_error_names_what_to_call():
     weight = np.ones((64, 64, 3, 3), dtype="float32")
     with pytest.raises(ValueError, match=r"`operator_norm\(weight, geometry\)`.*torus"):
@@ -238,6 +249,11 @@ def test_the_rank_does_not_depend_on_the_size_of_the_grid():
 def test_nan_goes_through_a_summary():
     found = summarize(np.array([1.0, np.nan]))
     assert np.isnan([found.largest, found.condition, found.log_volume]).all()
+
+
+def test_one_value_has_a_summary():
+    found = summarize(np.array(2.0))
+    assert (found.count, found.largest, found.rank) == (1, 2, 1)
 
 
 def test_a_summary_needs_values():

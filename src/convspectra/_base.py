@@ -84,8 +84,6 @@ class Cached(Protocol[P, R]):
 
     def cache_clear(self) -> None: ...
 
-    def cache_info(self) -> Any: ...
-
 
 def cached(maxsize: int | None) -> Callable[[Callable[P, R]], Cached[P, R]]:
     """As `functools.lru_cache`, which takes anything hashable in the checker's eyes.

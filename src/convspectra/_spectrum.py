@@ -199,7 +199,10 @@ def _on_host(weight: np.ndarray, stencil: Stencil, *, is_compiled: bool) -> np.n
         values = values_at(taps, kept.points, kept.grid_sizes)
     else:
         values = _by_lapack(taps, kept)
-    return _on_the_grid(values * values.dtype.type(scale), kept.representative, stencil)
+    half = 2.0 ** round(math.log2(scale) / 2)  # the scale itself may be no such number
+    for factor in (half, scale / half):
+        values = values * values.dtype.type(factor)
+    return _on_the_grid(values, kept.representative, stencil)
 
 
 def _compressed(weight: np.ndarray, stencil: Stencil) -> np.ndarray:
@@ -273,7 +276,7 @@ def summarize(values: Array, *, rtol: float | None = None) -> Summary:
         raise ValueError("`values` must not be empty, got no values.")
     largest, smallest = xp.max(flat), xp.min(flat)
     if rtol is None:
-        rtol = float(xp.finfo(flat.dtype).eps) * values.shape[-1]
+        rtol = float(xp.finfo(flat.dtype).eps) * (values.shape or (1,))[-1]
     one = xp.ones_like(largest)
     scaled = flat / xp.where(largest <= 0, one, largest)
     total = xp.sum(scaled)

@@ -361,6 +361,16 @@ def test_only_a_batchnorm_that_nothing_bypasses_counts(tmp_path, change, found):
 
 
 @pytest.mark.usefixtures("no_inference")
+@pytest.mark.parametrize(("stated", "found"), [({}, False), ({"is_test": 1}, True)])
+def test_an_old_batchnorm_trains_unless_it_says_otherwise(stated, found, tmp_path):
+    norm = make_node("BatchNormalization", [*"cgggg"], ["y"], **stated)
+    nodes = [make_node("Conv", ["x", "w"], ["c"]), norm]
+    model = model_of(nodes, [stored("w", WEIGHT), stored("g", np.ones(2))])
+    model.opset_import[0].version = 6
+    assert (only(reads(model, tmp_path)).factors is not None) == found
+
+
+@pytest.mark.usefixtures("no_inference")
 def test_a_negative_variance_has_no_factors(tmp_path):
     nodes = [
         make_node("Conv", ["x", "w"], ["c"]),

@@ -535,3 +535,13 @@ def test_a_product_that_exceeds_all_numbers_is_named(tmp_path):
     found = bounds_of(written(model, tmp_path))
     assert found.upper == math.inf
     assert "exceeds 1e308" in found.unknown["y"]
+
+
+def test_a_layer_on_which_a_method_fails_has_no_bound(monkeypatch, tmp_path):
+    def fails(*_):
+        raise ArithmeticError("one of our methods has failed.")
+
+    monkeypatch.setattr("convspectra._network.compose._layer_norm", fails)
+    found = bounds_of(written(residual(), tmp_path))
+    assert found.upper == math.inf
+    assert found.unknown == {"conv+norm": "one of our methods has failed"}

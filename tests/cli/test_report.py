@@ -18,6 +18,7 @@ from convspectra import Geometry
 from convspectra._checkpoint import select
 from convspectra._cli.main import main
 from convspectra._report import from_file
+from convspectra._report.partly_known import norm_of
 
 STATED = ["--stride", "1", "--groups", "1", "--boundary", "circular"]
 NETS = [  # a file, its options, and its convolutions
@@ -129,6 +130,39 @@ def test_a_geometry_file_speaks_of_each_kernel(capsys, here, model):
     ):
         norm = norm_by_matrix(model[row["name"]], geometry)
         assert row["norm_lower"] * (1 - 1e-6) <= norm <= row["norm_upper"] * (1 + 1e-6)
+
+
+def test_huge_kernels_have_a_report_or_a_reason(here, capsys):
+    arrays = {
+        "double": np.full((2, 2, 3, 3), 1e308),
+        "single": np.full((2, 2, 3, 3), 3e38, "float32"),
+        "plain": np.ones((2, 2, 3, 3)),
+    }
+    np.savez("huge.npz", **arrays)
+    args = ("huge.npz", "--grid", 8, *STATED, "-o", "huge")
+    _, err = said(capsys, "report", *args)
+    assert "exceeds the largest of them, 1.8e308" in err
+    found = json.loads((here / "huge" / "report.json").read_text())
+    assert {row["name"] for row in found["layers"]} == {"plain", "single"}
+    for row in found["layers"]:
+        want = values_by_matrix(arrays[row["name"]], Geometry(8))
+        assert row["largest"] == pytest.approx(want[0])
+        assert row["smallest"] == pytest.approx(0, abs=1e-6 * want[0])
+
+
+@pytest.mark.parametrize("command", ["report", "norm"])
+def test_a_layer_on_which_a_method_fails_is_named(command, capsys, model, monkeypatch):
+    def fails(layer, *rest):
+        if layer.name == "block.conv2.weight":
+            raise ArithmeticError("one of our methods has failed.")
+        return norm_of(layer, *rest)
+
+    for module in ("_report.layer_spectrum", "_cli.kernels"):
+        monkeypatch.setattr(f"convspectra.{module}.norm_of", fails)
+    code = 2 if command == "norm" else 0
+    _, err = said(capsys, command, "model.safetensors", "--grid", 8, code=code)
+    assert "one of our methods has failed" in err
+    assert "'block.conv2.weight'" in err
 
 
 def test_a_bad_kernel_is_skipped_and_the_others_go_on(capsys, model):

@@ -340,3 +340,21 @@ def test_products_are_those_of_a_band():
     gram = banded_gram(stencil)
     width = 2 * 8 * 64 + 2 * 8
     assert gram.products == pytest.approx(8 * 64**2 * width**2, rel=0.05)
+
+
+def test_taps_that_read_nothing_do_not_count(rng):
+    weight = rng.standard_normal((8, 8, 3, 3))
+    weight[:, :, 1] *= 1e-9  # the only row of taps that reads one of the input
+    found = norm_along(weight, Geometry((1, 30), boundary="zeros"), method="banded")
+    alone = weight * np.array([0, 1, 0])[:, None]
+    assert found.lower <= norm_by_matrix(alone, Geometry((1, 30), boundary="zeros"))
+    assert found.upper <= found.lower * (1 + 1e-3)
+
+
+def test_a_factor_that_is_no_number_certifies_nothing(monkeypatch, rng):
+    weight = rng.standard_normal((2, 2, 3, 3))
+    gram = banded_gram(stencil_of(weight, Geometry(6, boundary="zeros")))
+    assert not isinstance(certified(gram, weight, 100.0), Failure)
+    none = np.array(np.nan)
+    monkeypatch.setattr(np.linalg, "cholesky", lambda x: np.broadcast_to(none, x.shape))
+    assert isinstance(certified(gram, weight, 100.0), Failure)

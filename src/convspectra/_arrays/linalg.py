@@ -52,7 +52,7 @@ def are_definite(matrices: Array) -> np.ndarray:
     torch = _faster_torch(matrices, CHOLESKY_LIMIT)
     if torch is not None:
         found = with_one_thread(torch.linalg.cholesky_ex, torch.asarray(matrices))
-        return to_numpy(found.info == 0) & _are_factors(torch, found.L)
+        return to_numpy(found.info == 0) & are_factors(torch, found.L)
     if matrices.shape[-1] < 64 and _have_factors(xp, matrices):
         return np.ones(matrices.shape[0], dtype=bool)
     # NumPy does not say which one of a batch failed.
@@ -70,10 +70,10 @@ def _have_factors(xp: Any, matrices: Array) -> bool:
         factors = xp.linalg.cholesky(matrices)
     except np.linalg.LinAlgError:
         return False
-    return bool(_are_factors(xp, factors).all())
+    return bool(are_factors(xp, factors).all())
 
 
-def _are_factors(xp: Any, factors: Array) -> np.ndarray:
+def are_factors(xp: Any, factors: Array) -> np.ndarray:
     """Whether each factorization went through.
 
     Some libraries mark a failure by NaN alone. The diagonal decides, whose squares are

@@ -101,7 +101,7 @@ def _hidden(function: Any) -> Iterator[tuple[str, str]]:
     where = f"in the function {short(function.name)!r}, which is not supported"
     for index, node in enumerate(_inside(function.node)):
         if names_layer(node.op_type):
-            label = Scope(function, {}, {}).label(node, index)
+            label = Scope(function, {}, {}, opset=0).label(node, index)
             yield label, f"is of type {node.op_type} {where}"
 
 
@@ -209,7 +209,7 @@ def _norm(
         or any(norm.output[1:])
         or integer(norm, "training_mode", 0)
         or not integer(norm, "spatial", 1)
-        or not integer(norm, "is_test", 1)
+        or not integer(norm, "is_test", int(scope.opset >= 7))  # which has none
     ):
         return None
     gamma, variance = scope.value(norm.input[1]), scope.value(norm.input[4])

@@ -100,8 +100,6 @@ class _Nodes:
         found, others = layers_of(model, [scope])
         layers, reasons = {layer.place[-1]: layer for layer in found}, dict(others)
         self.functions = {(each.domain, each.name): each for each in model.functions}
-        versions = {each.domain: each.version for each in model.opset_import}
-        opset = max(versions.get("", 0), versions.get("ai.onnx", 0))
         self.inputs = [
             value.name for value in model.graph.input if value.name not in scope.values
         ]
@@ -111,7 +109,7 @@ class _Nodes:
                 known = {} if real else {"gain": None, "why": WHOLE}
                 self._add(value.name, value.name, "input", **known)
         for index, node in enumerate(model.graph.node):
-            call = Call(node, scope, self.known, opset)
+            call = Call(node, scope, self.known)
             read = [name for name in _read(node) if name in self.known]
             label = scope.label(node, index)
             if self._may_draw(node):

@@ -51,7 +51,6 @@ class Call:
     node: Any
     scope: Scope
     known: Mapping[str, Node]
-    opset: int  # the version of ONNX's operators
 
     @property
     def sources(self) -> list[str]:
@@ -146,7 +145,7 @@ def effect(call: Call, otherwise: str = NOT_KNOWN) -> Effect:
         if rule is None:
             raise NoBound(otherwise)
         stated = {each.name for each in call.node.attribute}
-        if call.opset < rule.since or not stated <= set(rule.attributes.split()):
+        if call.scope.opset < rule.since or not stated <= set(rule.attributes.split()):
             raise NoBound(NOT_SO)
         if rule.sources is not None:
             check_sources(call, rule.sources)

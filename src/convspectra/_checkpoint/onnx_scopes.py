@@ -28,6 +28,8 @@ class Scope:
         What each of its own names stands for, or why that is not stored.
     shapes : mapping
         The sizes of its arrays, as far as they are known.
+    opset : int
+        The version of ONNX's own operators.
     around : Scope, optional
         Of the node whose body this is.
     where : str
@@ -40,6 +42,7 @@ class Scope:
     graph: Any
     values: dict[str, Stored | str]
     shapes: Shapes
+    opset: int
     around: "Scope | None" = None
     where: str = ""
     place: tuple[int, ...] = ()
@@ -66,7 +69,9 @@ class Scope:
 
 def scopes(model: Any, shapes: list[Shapes], path: Path) -> Iterator[Scope]:
     """The scopes of all graphs; `shapes` has their sizes in the order of the file."""
-    yield from _scopes(model.graph, None, itertools.count(), shapes, path)
+    versions = {each.domain: each.version for each in model.opset_import}
+    opset = max(versions.get("", 0), versions.get("ai.onnx", 0))
+    yield from _scopes(model.graph, None, itertools.count(), shapes, path, opset=opset)
 
 
 def _scopes(
@@ -81,11 +86,12 @@ def _scopes(
     outer = None if around is None else around.value
     values = stored_values(graph, number, path, outer)
     sizes = shapes[number] if number < len(shapes) else {}
-    scope = Scope(graph, values, sizes, around, **inside)
+    scope = Scope(graph, values, sizes, around=around, **inside)
     yield scope
     for index, node in enumerate(graph.node):
         for which, (name, body) in enumerate(bodies(node)):
             inside = {
+                "opset": scope.opset,
                 "where": f"{scope.label(node, index)}/{short(name)}/",
                 "place": (*scope.place, index, which),
             }

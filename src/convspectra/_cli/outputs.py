@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .._arrays.array import to_double
 from .._base import replacing
 from .._norm.top_vectors import top_vectors
 from .._report.from_file import FileReport
@@ -171,7 +172,7 @@ def save_figures(found: FileReport, folder: Path, suffix: str) -> list[str]:
     left, right = figure.subplots(1, 2)
     plot.draw_heat_map(largest, left)
     layer = found.load(largest.name)
-    top = top_vectors(layer.weight, layer.geometry, rtol=1e-3)
+    top = top_vectors(to_double(layer.weight), layer.geometry, rtol=1e-3)
     plot.draw_witness(top.input, right)
     save(figure, folder / f"loudest.{suffix}")
     return [f"spectra.{suffix}", f"loudest.{suffix}"]

@@ -162,7 +162,7 @@ def naming(name: str, path: Path | None = None) -> Iterator[None]:
         before += f"{name!a}: "
     try:
         yield
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ArithmeticError) as error:
         raise ValueError(f"{before}{error}") from error
     except OSError as error:
         raise ValueError(f"{before}{error.strerror or error}.") from error

@@ -120,7 +120,7 @@ def _norm(
             norm = upward.product(norm, scale)
         elif isinstance(norm, np.ndarray):
             norm, method = _largest(norm), "largest factor"
-    except (ValueError, TypeError) as error:  # what is wrong with the layer
+    except (ValueError, TypeError, ArithmeticError) as error:  # of the layer
         norm, method = None, str(error).rstrip(".")
     if norm is None:
         return math.inf, method

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._arrays.linalg import are_factors
 from .._arrays.threads import cores, spread
 from .._maps.banded import BandedGram, Piece, PieceBlocks
 from .._maps.tiling import tiling, working_set
@@ -49,7 +50,7 @@ def certified(
                 groups = slice(low, min(low + size, stop))
                 factor = BandedFactor(gram, piece, kernel[groups], rounding)
                 errors.append(factor.error())
-                if errors[-1] == math.inf:
+                if not errors[-1] < math.inf:
                     failures.append(groups)
 
         if stencil.groups > 1:
@@ -92,6 +93,8 @@ class BandedFactor:
             try:
                 factor = np.linalg.cholesky(own)
             except np.linalg.LinAlgError:
+                return math.inf
+            if not are_factors(np, factor).all():
                 return math.inf
             if len(active) > 1:
                 inverse = np.linalg.inv(factor)

@@ -49,7 +49,7 @@ def banded_norm(
     until it does.
     """
     kernel, operator = to_numpy(weight), operator_of(weight, stencil)
-    formed = formed_gram(kernel, gram) if gram.pieces else 0.0  # nothing may be read
+    formed = formed_gram(kernel, gram) if gram.pieces else 0.0  # 0: no column is read
     loss = max((factor_loss(tiling(piece)) for piece in gram.pieces), default=0.0)
     least, near = max(SLACK * rtol, 4 * loss), rtol / 10
     pairs = [

@@ -21,13 +21,14 @@ def formed_gram(weight: Array, gram: BandedGram) -> float:
     A product of taps is a complex inner product (2) over the channels of the other
     side. The counts of an axis are whole numbers: with k taps, k^2 products are each
     multiplied by one, and added up. So an entry is off by at most this gamma times that
-    of |T|^H |T|, where |T| is the layer with the sizes of its taps. Two more pay for
-    what `layer_size` is off by.
+    of |T|^H |T|, where |T| is the layer with the sizes of its taps, of those that read
+    a column at all. Two more pay for what `layer_size` is off by.
     """
     stencil = gram.stencil
     other = stencil.in_channels if gram.on_rows else stencil.out_channels
     sums = sum(k * k + 1 for k in stencil.kernel)
-    size = layer_size(weight, stencil)
+    read = np.ix_(*(axis.taps for axis in gram.axes))
+    size = layer_size(np.asarray(weight)[:, :, *read], stencil)
     return complex_gamma(other + sums + 2, UNIT_DOUBLE) * size * size
 
 

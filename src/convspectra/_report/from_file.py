@@ -50,7 +50,7 @@ def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
             try:
                 left_out = beyond.get(layer.name, Excess())
                 found.append(_analysed(layer, left_out, options, seconds))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, ArithmeticError) as error:
                 skipped[layer.name] = f"{error}".rstrip(".")
     except KeyboardInterrupt:
         if not found:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays.array import Array, to_numpy
+from .._arrays.array import Array, to_double, to_numpy
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer
 from .._layer.stencil import stencil_of
@@ -18,6 +18,7 @@ from ..baselines import reshaped_norm
 from .partly_known import NO_LOWER, norm_of, upper_if_depthwise
 
 QUICK_RTOL = 1e-2  # of a first look
+SINGLE_LIMIT = 1e37  # norms up to which the values of a torus are single precision's
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,11 +161,19 @@ def layer_spectrum(
     if quick:
         free, rtol = tuple({"grid", *unknown}), max(rtol, QUICK_RTOL)
     norm = norm_of(layer, free, rtol, budget)
+    if not math.isfinite(norm.upper):
+        raise ValueError(
+            "its norm must be a number of double precision, and exceeds the largest of "
+            "them, 1.8e308. Scale the kernel down."
+        )
     values = None
     if geometry.grid is not None and not quick and not left_out:
         torus = geometry if stencil.is_torus else geometry.torus(stencil.kernel)
+        fits = norm.upper <= SINGLE_LIMIT
         found = values_of(
-            weight, stencil_of(weight, torus), total_seconds=total_seconds
+            weight if fits else to_double(weight),
+            stencil_of(weight, torus),
+            total_seconds=total_seconds,
         )
         values = to_numpy(found)
     return LayerSpectrum(

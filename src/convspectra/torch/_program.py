@@ -60,7 +60,11 @@ class Program:
         holes = (step for step in self._steps if step.op == "placeholder")
         for step, spec in zip(holes, signature.input_specs, strict=True):
             is_input = spec.kind == InputKind.USER_INPUT
-            value = next(leaves) if is_input else stored[spec.target or ""]
+            value: Any = None  # of a token, which keeps the order of side effects
+            if is_input:
+                value = next(leaves)
+            elif spec.kind != InputKind.TOKEN:
+                value = stored[spec.target or ""]
             is_array = isinstance(value, Tensor)
             self.given[step] = _on_cpu(value.detach()) if is_array else value
             if is_input and is_real(value):

@@ -108,10 +108,6 @@ class Recorder:
         """What each layer was used for so far, in the order of the calls."""
         return list({use.key: use for use in self._uses}.values())
 
-    @property
-    def is_closed(self) -> bool:
-        return not self._handles
-
     def open(self) -> None:
         """Record from now on."""
         if self._handles:
