@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optional import needed
 from oracles import CASES, TORUS, make, norm_by_matrix, values_by_matrix
 
 from convspectra import (
@@ -20,6 +21,7 @@ from convspectra import (
 from convspectra._bound.blocks import torus_blocks
 from convspectra._bound.enforce import enforce
 from convspectra._bound.project import nearest_kernel
+from convspectra._cli.embedded import file_or_embedded
 from convspectra._layer.boundary import BOUNDARIES
 from convspectra._layer.stencil import embedding, stencil_of
 from convspectra._route import NormRoute, projects_by_matrix, torus_route
@@ -141,6 +143,19 @@ def test_a_small_gap_can_be_asked_for(rng):
     found = project(weight, geometry, bound, rtol=1e-6)
     assert found.gap <= 3e-6  # what the certified rescale gives away included
     assert found.rounds < 40
+
+
+@pytest.mark.parametrize("part", [0.15, 0.6])
+def test_a_small_gap_is_reached_for_a_trained_first_layer(part):
+    onnx = needed("onnx")
+    with file_or_embedded(None) as path:
+        model = onnx.load(path)
+    stem = next(x for x in model.graph.initializer if x.name == "stem.conv.weight")
+    weight = onnx.numpy_helper.to_array(stem).astype("float64")
+    bound = part * float(operator_norm(weight, Geometry(32)).lower)
+    found = project(weight, Geometry(32), bound, rtol=1e-6)
+    assert found.gap <= 1e-6
+    assert found.rounds <= 80
 
 
 def test_the_projection_of_a_one_by_one_kernel_is_known(rng):

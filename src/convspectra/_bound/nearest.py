@@ -40,7 +40,7 @@ from .blocks import Blocks
 # solver goes back to the last good point, with a smaller weight and less growth.
 RHO, RHO_LEAST = 10.0, 0.1
 GROWTH, GROWTH_LEAST = 2.0, 1.2
-PROGRESS, SETTLED, PATIENCE = 0.9, 0.1, 3
+PROGRESS, SETTLED, PATIENCE = 0.9, 0.1, 6
 # Relative residual at which conjugate gradients stop, and the most steps they make.
 FORCING, FORCING_LEAST, CG_STEPS = 0.05, 0.01, 100
 # Squares of singular values are at least this, so that they can be divided by.

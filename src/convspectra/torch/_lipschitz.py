@@ -24,7 +24,7 @@ NO_SIZE = "the size of its result depends on the numbers of the input"
 NOT_COMPUTED = "it reads constants alone, and cannot be computed"
 RANDOM = "it is random"
 DIFFERENT = "what torch.export traced does not compute the same"
-NOISE = 1e-3  # how far rounding may raise the lower bound above the upper one
+NOISE = 1e-6  # how far rounding may raise the lower bound above the upper one
 
 
 def lipschitz(
