@@ -10,6 +10,7 @@ import numpy as np
 
 from .._network import upward
 from .._network.gains import (
+    AVERAGED,
     NOT_KNOWN,
     NOT_SO,
     OTHERS,
@@ -38,7 +39,6 @@ from .onnx_weights import Stored
 
 SIZE_UNKNOWN = "sizes of its arrays are not known: state those of the input"
 FLOATS = (1, 10, 11, 16)  # single, half, double and bfloat16, in TensorProto.DataType
-AVERAGED = 1 + 1e-9  # covers the rounding of sums of a million numbers
 PADS = ("reflect", "edge", "wrap")  # as NumPy has them, too
 MOST = 2**20  # entries of an axis, where they are counted one by one
 POOLS = "auto_pad ceil_mode dilations kernel_shape pads strides"

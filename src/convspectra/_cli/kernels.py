@@ -116,7 +116,7 @@ def clipped(args: argparse.Namespace) -> int:
         }
 
     rows = _change(args, CHANGE, change)
-    most = args.max_norm * (1 + args.rtol)  # rounding is not meant
+    most = args.max_norm * (1 + args.rtol)  # no more than what is not known of the norm
     outside = [row["name"] for row in rows if row["after_upper"] > most]
     if outside:
         say(

@@ -18,8 +18,8 @@ from .outputs import FIGURE_FORMATS
 CLOSENESS = "relative gap between the bounds of a norm, where it can be reached"
 FILE = f"{suffixes()}, or a folder with one of these"
 WITH_GRAPH = suffixes(lambda format: format.graph)
+# Files that say what their layers are: which are matrices, and with which geometry.
 WITH_GEOMETRY = suffixes(lambda format: format.matrices)
-WITH_MATRICES = suffixes(lambda format: format.matrices)
 
 
 def add_report(to: argparse.ArgumentParser) -> None:
@@ -206,7 +206,7 @@ def add_geometry(
         action="store_true",
         help=(
             "take arrays with 2 axes for matrices of linear layers, where the format "
-            f"does not say what they are (these do: {WITH_MATRICES}); clip and project "
+            f"does not say what they are (these do: {WITH_GEOMETRY}); clip and project "
             "change linear layers only with this option"
         ),
     )

@@ -152,6 +152,19 @@ def columns_read(stencil: Stencil, axis: int) -> np.ndarray:
     return boundary_of(stencil.boundary).columns_at(site, n)
 
 
+def rows_and_columns(stencil: Stencil, axis: int) -> tuple[range, range]:
+    """The rows of an axis that read some column, and the columns that some row reads.
+
+    Of a layer that reads zeros outside of its input. Empty if no row reads a column.
+    """
+    n, rows, before = stencil.known_axes[axis]
+    s, reach = stencil.stride[axis], stencil.reach[axis]
+    first, last = max(0, -((reach - 1 - before) // s)), (n - 1 + before) // s
+    read = range(first, min(rows - 1, last) + 1)
+    end = min(n - 1, s * (read.stop - 1) - before + reach - 1)
+    return read, range(max(0, s * first - before), end + 1)
+
+
 def embedding(stencil: Stencil) -> tuple[Stencil, float]:
     """A torus and a factor: the layer's norm is at most factor times the torus's norm.
 

@@ -29,6 +29,7 @@ SLOPES = dict.fromkeys(ONE.split(), 1.0) | {
     "silu": 1.0998394,
     "softmax": 0.5,  # of a row: the norm of diag(p) - p p'
 }
+AVERAGED = 1 + 1e-9  # covers the rounding of sums of a million numbers
 NOT_KNOWN = "this operator is not known"
 NOT_SO = "it is not known with these arguments"
 NOT_FINITE = "its constants must be finite, and are not"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._layer.stencil import Stencil
+from .._layer.stencil import Stencil, rows_and_columns
 from .._maps.symbol import Frequencies, Taps, frequencies_of, matrix_at, taps_of
 
 
@@ -74,27 +74,22 @@ def block_of(weight: np.ndarray, stencil: Stencil) -> Block:
     pattern = taps.pattern
     shifts, sizes = pattern.shifts.copy(), []
     rows, cells, columns = [], [], []
-    for axis, ((n, count, before), s, reach) in enumerate(
-        zip(stencil.known_axes, stencil.stride, stencil.reach)
-    ):
-        # Rows that read some column, and the columns that some row reads.
-        first_row = max(0, -((reach - 1 - before) // s))
-        last_row = min(count - 1, (n - 1 + before) // s)
-        first = max(0, s * first_row - before)
-        last = min(n - 1, s * last_row - before + reach - 1)
+    for axis, (before, s) in enumerate(zip(stencil.pad_before, stencil.stride)):
+        reading, read = rows_and_columns(stencil, axis)
+        first = read.start
         start, residue = np.divmod(pattern.residues[:, axis] - before - first, s)
         for phase, more in zip(pattern.phases, start.tolist()):
             shifts[phase, axis] += more
         offset = int(shifts[:, axis].min())
         shifts[:, axis] -= offset  # a row's first cell has its own number
-        most = -(-(last - first + 1) // s)
-        rows.append(np.arange(first_row, last_row + 1))
+        most = -(-len(read) // s)
+        rows.append(np.array(reading))
         cells.append(np.arange(most) - offset)
         own = first + s * np.arange(most) + residue[:, None]  # (phases, cells)
-        columns.append(np.where(own <= last, own, -1))
+        columns.append(np.where(own < read.stop, own, -1))
         # Neither way around the torus does a row reach a cell once more.
-        reached = last_row + int(shifts[:, axis].max())
-        sizes.append(1 + max(reached + offset, most - 1 - offset - first_row))
+        reached = reading.stop - 1 + int(shifts[:, axis].max())
+        sizes.append(1 + max(reached + offset, most - 1 - offset - reading.start))
     moved = replace(taps, pattern=replace(pattern, shifts=shifts))
     return Block(
         taps=moved,

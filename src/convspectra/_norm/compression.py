@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 
 from .._arrays.array import Array, asarray_like
-from .._layer.stencil import Stencil
+from .._layer.stencil import Stencil, rows_and_columns
 from .._maps.symbol import (
     Frequencies,
     Taps,
@@ -72,19 +72,14 @@ def extent_of(stencil: Stencil, taps: Taps) -> Extent | None:
     """
     steps = common_steps(taps.shifts)
     inputs, outputs, points = [], [], []
-    for (n, rows, before), s, reach, step in zip(
-        stencil.known_axes, stencil.stride, stencil.reach, steps
-    ):
-        first_row = max(0, -((reach - 1 - before) // s))
-        last_row = min(rows - 1, (n - 1 + before) // s)
-        first = max(0, s * first_row - before)
-        last = min(n - 1, s * last_row - before + reach - 1)
-        if last < first:
+    for axis, (s, reach, step) in enumerate(zip(stencil.stride, stencil.reach, steps)):
+        reading, read = rows_and_columns(stencil, axis)
+        if not read:
             return None
-        columns, cell = last - first + 1, s * int(step)
-        inputs.append(-(-columns // cell))
-        outputs.append(-(-(last_row - first_row + 1) // int(step)))
-        points.append(-(-(columns + reach - 1) // cell))
+        cell = s * int(step)
+        inputs.append(-(-len(read) // cell))
+        outputs.append(-(-len(reading) // int(step)))
+        points.append(-(-(len(read) + reach - 1) // cell))
     same = taps.degree == 0  # all frequencies have the same matrix, and sites do too
     return Extent(
         inputs=tuple(np.where(same, 1, inputs).tolist()),

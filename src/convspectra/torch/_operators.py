@@ -13,6 +13,7 @@ from .._layer.geometry import Geometry
 from .._layer.layer import Layer
 from .._network import upward
 from .._network.gains import (
+    AVERAGED,
     NOT_KNOWN,
     NOT_SO,
     OTHERS,
@@ -38,8 +39,6 @@ from .._network.gains import (
 from .._network.node import Node
 from ._calls import each, geometry_of_call
 from ._modules import as_kernel
-
-AVERAGED = 1 + 1e-9  # covers the rounding of sums of a million numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
