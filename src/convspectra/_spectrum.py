@@ -199,7 +199,8 @@ def _on_host(weight: np.ndarray, stencil: Stencil, *, is_compiled: bool) -> np.n
         values = values_at(taps, kept.points, kept.grid_sizes)
     else:
         values = _by_lapack(taps, kept)
-    half = 2.0 ** round(math.log2(scale) / 2)  # the scale itself may be no such number
+    # In two steps: 2^128, the scale of 3e38, is no number of single precision.
+    half = 2.0 ** round(math.log2(scale) / 2)
     for factor in (half, scale / half):
         values = values * values.dtype.type(factor)
     return _on_the_grid(values, kept.representative, stencil)

@@ -433,6 +433,16 @@ def test_bounds_that_are_hardly_below_the_norm_are_satisfied(geometry, rng):
         assert operator_norm(again.weight, geometry).lower <= bound
 
 
+@pytest.mark.parametrize("grid", [None, 40])
+@pytest.mark.parametrize("boundary", ["zeros", "circular"])
+def test_a_bound_below_all_numbers_of_the_precision_gives_zeros(grid, boundary, rng):
+    weight = rng.standard_normal((2, 2, 3, 3)).astype("float32")
+    found = project(weight, Geometry(grid, boundary=boundary), 1e-50)
+    assert not np.any(found.weight)
+    assert found.after.upper == 0
+    assert found.distance == pytest.approx(np.linalg.norm(weight))
+
+
 def test_what_is_inside_but_not_by_its_first_certificate_stays_put():
     weight = np.zeros((16, 16, 3, 3))
     weight[range(16), range(16), 1, 1] = 1

@@ -156,6 +156,25 @@ def test_a_wide_dilation_without_a_size(boundary, padding, rng):
             assert found <= norm.upper * (1 + SLACK)
 
 
+@pytest.mark.parametrize("padding", [3, 40])
+def test_a_wide_dilation_of_a_transposed_layer_without_a_size(padding, rng):
+    weight = rng.standard_normal((2, 2, 3))
+    options = {"padding": padding, "boundary": "zeros", "transposed": True}
+    geometry = Geometry(None, 2, 70, output_padding=1, **options)
+    norm = norm_of(Layer("k", weight, geometry), ("grid",), 1e-4)
+    for grid in (1, 9, 80, 200):
+        found = norm_by_matrix(weight, replace(geometry, grid=grid))
+        assert norm.lower <= found * (1 + SLACK)
+        assert found <= norm.upper * (1 + SLACK)
+
+
+def test_a_wide_dilation_whose_boundary_nobody_states():
+    layer = Layer("k", np.ones((1, 1, 3)), Geometry(8, dilation=70, padding=140))
+    norm = norm_of(layer, ("boundary", "groups", "stride", "grid"), 1e-4)
+    zeros = replace(layer.geometry, boundary="zeros")
+    assert norm_by_matrix(layer.weight, zeros) <= norm.upper < 3.001
+
+
 def test_a_boundary_that_repeats_inputs_has_no_bound_without_its_padding():
     layer = Layer("k", np.ones((1, 1, 3)), Geometry(None, boundary="replicate"))
     with pytest.raises(ValueError, match="padding and dilation must be known"):

@@ -74,6 +74,13 @@ def test_the_table_says_whose_values_these_are(rng):
     assert len({len(line) for line in lines[:3]}) == 1
 
 
+def test_values_of_a_torus_that_exceed_single_precision_are_finite():
+    weight = np.array([[[3e38, 1e30, 3e38]]], dtype="float32")
+    row = spectra([Layer("k", weight, Geometry(1, boundary="zeros"))]).rows()[0]
+    assert row["norm_upper"] == pytest.approx(1e30, rel=1e-3)
+    assert row["largest"] == pytest.approx(6e38)
+
+
 def test_an_empty_report_is_a_heading():
     assert str(spectra([])).startswith("layer")
     assert Report(()).rows() == []

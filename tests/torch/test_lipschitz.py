@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -671,3 +672,15 @@ def test_in_inference_mode():
 def test_an_example_of_whole_numbers():
     with pytest.raises(ValueError, match="must hold an array of real numbers"):
         lipschitz(nn.Embedding(3, 2), torch.tensor([1]))
+
+
+def test_an_upper_bound_that_is_a_little_too_low_is_noticed(monkeypatch):
+    def too_low(*args):
+        found = compose(*args)
+        return replace(found, upper=found.upper * (1 - 1e-4))
+
+    model, example = nn.Linear(1, 1), torch.ones(1, 1)
+    lipschitz(model, example, rtol=1e-6)
+    monkeypatch.setattr("convspectra.torch._lipschitz.compose", too_low)
+    with pytest.raises(ArithmeticError, match="must not exceed the upper one"):
+        lipschitz(model, example, rtol=1e-6)

@@ -133,12 +133,12 @@ def _projected(
         return before, _Inside(NearestKernel(weight, norm, 0.0, 0, 0.0), before)
     solved = _solve(weight, stencil, max_norm, rtol)
     found = _inside(solved, stencil, max_norm)
-    if stencil.is_torus or projects_by_matrix(stencil):  # which have got it themselves
+    if stencil.is_torus or projects_by_matrix(stencil):
         return before, found
-    # A torus around the layer has got the bound, and the layer is further inside.
-    spare = max_norm / found.norm.upper
-    if stencil.axes is not None and spare > 1 + WORTHWHILE:
-        less = _solve(weight, stencil, max_norm * spare, rtol)
+    # A torus around the layer was given the bound, and the layer is further inside.
+    after = found.norm.upper
+    if stencil.axes is not None and 0 < after < max_norm * (1 - WORTHWHILE):
+        less = _solve(weight, stencil, max_norm * max_norm / after, rtol)
         bounds = norm_bounds(less.weight, stencil, norm_rtol(stencil))
         found = _nearer(found, _inside(less, stencil, max_norm, bounds))
     # What is hardly outside moves least if it is scaled.

@@ -209,7 +209,8 @@ def _norm(
         or any(norm.output[1:])
         or integer(norm, "training_mode", 0)
         or not integer(norm, "spatial", 1)
-        or not integer(norm, "is_test", int(scope.opset >= 7))  # which has none
+        # Before version 7 it trains unless it says otherwise.
+        or not integer(norm, "is_test", int(scope.opset >= 7))
     ):
         return None
     gamma, variance = scope.value(norm.input[1]), scope.value(norm.input[4])

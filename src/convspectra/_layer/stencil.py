@@ -155,14 +155,15 @@ def columns_read(stencil: Stencil, axis: int) -> np.ndarray:
 def rows_and_columns(stencil: Stencil, axis: int) -> tuple[range, range]:
     """The rows of an axis that read some column, and the columns that some row reads.
 
-    Of a layer that reads zeros outside of its input. Empty if no row reads a column.
+    Of a layer that reads zeros outside of its input. The columns are empty if no row
+    reads one.
     """
     n, rows, before = stencil.known_axes[axis]
     s, reach = stencil.stride[axis], stencil.reach[axis]
     first, last = max(0, -((reach - 1 - before) // s)), (n - 1 + before) // s
-    read = range(first, min(rows - 1, last) + 1)
-    end = min(n - 1, s * (read.stop - 1) - before + reach - 1)
-    return read, range(max(0, s * first - before), end + 1)
+    reading = range(first, min(rows - 1, last) + 1)
+    end = min(n - 1, s * (reading.stop - 1) - before + reach - 1)
+    return reading, range(max(0, s * first - before), end + 1)
 
 
 def embedding(stencil: Stencil) -> tuple[Stencil, float]:

@@ -120,8 +120,8 @@ def _norm(
             norm = upward.product(norm, scale)
         elif isinstance(norm, np.ndarray):
             norm, method = _largest(norm), "largest factor"
-    except (ValueError, TypeError, ArithmeticError) as error:  # of the layer
-        norm, method = None, str(error).rstrip(".")
+    except (ValueError, TypeError, ArithmeticError) as error:
+        norm, method = None, str(error).rstrip(".")  # what is wrong with the layer
     if norm is None:
         return math.inf, method
     return (norm, method) if 0 <= norm < math.inf else (math.inf, NOT_FINITE)

@@ -18,6 +18,7 @@ from .banded_certificate import Failure, certified
 from .banded_rounding import factor_loss, formed_gram
 from .block_compression import block_compression
 from .lanczos import BASIS, Pair, gain_of
+from .peak import NO_PROGRESS
 from .rounding import SLACK
 from .top_vectors import (
     PATIENCE,
@@ -67,6 +68,8 @@ def banded_norm(
     slack = least
     while True:
         threshold = math.hypot(pair.gain * (1 + slack), 2 * math.sqrt(formed))
+        if not math.isfinite(threshold * threshold):
+            raise ArithmeticError(NO_PROGRESS)
         upper = certified(gram, kernel, threshold) if threshold else 0.0
         if not isinstance(upper, Failure):
             break

@@ -18,7 +18,7 @@ from ..baselines import reshaped_norm
 from .partly_known import NO_LOWER, norm_of, upper_if_depthwise
 
 QUICK_RTOL = 1e-2  # of a first look
-SINGLE_LIMIT = 1e37  # norms up to which the values of a torus are single precision's
+SINGLE_LIMIT = 1e37  # sums of entries up to which no value exceeds single precision
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,7 +169,7 @@ def layer_spectrum(
     values = None
     if geometry.grid is not None and not quick and not left_out:
         torus = geometry if stencil.is_torus else geometry.torus(stencil.kernel)
-        fits = norm.upper <= SINGLE_LIMIT
+        fits = float(np.abs(to_numpy(to_double(weight))).sum()) <= SINGLE_LIMIT
         found = values_of(
             weight if fits else to_double(weight),
             stencil_of(weight, torus),

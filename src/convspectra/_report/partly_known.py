@@ -26,9 +26,10 @@ def norm_of(
     """Bound the norm of a layer for every value of the fields that are unknown.
 
     `unknown` are fields of the layer's geometry, whose values there mean nothing. A
-    boundary that is unknown is one of zeros or a circle: others, which repeat inputs as
-    often as they are padded, have no bound unless padding and dilation are known. Where
-    no lower bound is known, it is `NO_LOWER`.
+    boundary that is unknown is one of zeros, or a circle that is padded by less than
+    the kernel's reach, as one is whose padding is unknown. What repeats inputs as often
+    as it pads has no bound unless padding and dilation are known. Where no lower bound
+    is known, it is `NO_LOWER`.
     """
     geometry = _covering(layer, unknown) if unknown else layer.geometry
     norm = operator_norm(layer.weight, geometry, rtol, budget=budget)
@@ -69,7 +70,8 @@ def _covering(layer: Layer, unknown: Collection[str]) -> Geometry:
         unknown = (*unknown, "stride")  # which need not divide the grid
     widest = max(per_axis(geometry.dilation, 1))
     if "grid" in unknown and widest > WIDEST:  # which would be searched for hours
-        geometry = replace(geometry, dilation=1, padding=_padding(layer))
+        plain = {"stride": 1, "output_padding": 0, "dilation": 1}
+        geometry = replace(geometry, **plain, padding=_padding(layer, unknown))
         unknown = (*unknown, "stride")
     if set(unknown) <= {"grid", "groups", "transposed"}:
         return replace(geometry, grid=None) if "grid" in unknown else geometry
@@ -91,8 +93,10 @@ def _check_repeats(geometry: Geometry, unknown: Collection[str]) -> None:
         )
 
 
-def _padding(layer: Layer) -> Padding:
+def _padding(layer: Layer, unknown: Collection[str]) -> Padding:
     """For no dilation, what repeats inputs as often as the layer's own padding does."""
+    if "boundary" in unknown:
+        return "same"
     stencil = stencil_of(layer.weight, replace(layer.geometry, grid=None))
     if stencil.boundary in ("zeros", "circular"):
         return "same"
