@@ -38,6 +38,7 @@ from .runs import (
     read_prepared,
     trained_by,
 )
+from .talk import say
 from .training import load_network
 from .units import run_units
 
@@ -72,13 +73,22 @@ def run(options: Options) -> list[Claim]:
 
 
 def trained(options: Options, results: dict[str, Any]) -> dict[str, Trained]:
-    """The networks whose training is done and did not diverge."""
+    """The networks whose training is done and did not diverge, and that are there.
+
+    Results that come from another machine may have come without them.
+    """
     folder, setting = options.folder("cifar10"), SETTINGS[options.scale]
+    done = [name for name, result in results.items() if not result["diverged"]]
+    there = [name for name in done if network_file(folder, name).exists()]
+    if len(there) < len(done):
+        missing = len(done) - len(there)
+        say(f"generalization: {missing} of {len(done)} networks are not in {folder}.")
+    if not there:
+        return {}
     images = prepared_file(options, setting.side, setting.images)
     return {
-        name: Trained(network_file(folder, name), images, result["error"])
-        for name, result in results.items()
-        if not result["diverged"]
+        name: Trained(network_file(folder, name), images, results[name]["error"])
+        for name in there
     }
 
 

@@ -55,6 +55,15 @@ def test_every_network_that_was_trained_is_measured(trained, tmp_path):
     assert (folder / "generalization.png").exists()
 
 
+def test_networks_that_are_elsewhere_are_counted(trained, tmp_path, capsys):
+    for seed in SEEDS[:2]:
+        network_file(tmp_path / "cifar10", f"none, seed {seed}").unlink()
+    generalization.run(trained)
+    results = json.loads((tmp_path / "generalization" / "result.json").read_text())
+    assert [*results["results"]] == [f"none, seed {seed}" for seed in SEEDS[2:]]
+    assert "2 of 5 networks are not in" in capsys.readouterr().err
+
+
 def test_without_trained_networks_it_says_what_to_do(tmp_path):
     with pytest.raises(FileNotFoundError, match="Run that experiment first"):
         generalization.run(Options(out=tmp_path))
