@@ -427,6 +427,8 @@ def test_bounds_that_are_hardly_below_the_norm_are_satisfied(geometry, rng):
     ):
         found = project(weight, geometry, float(bound))
         assert found.after.upper <= bound
+        scaled = scale_to(weight, geometry, float(bound))
+        assert found.distance <= distance(scaled, weight) * (1 + 1e-9)
         assert found.distance <= 3e-3 * np.linalg.norm(weight)
         assert 0 <= found.gap <= 1
         again = enforce(weight, [geometry], float(bound), "project", in_training=True)

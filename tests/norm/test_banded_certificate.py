@@ -358,5 +358,5 @@ def test_a_factor_that_is_no_number_certifies_nothing(monkeypatch, rng):
     none = np.array(np.nan)
     monkeypatch.setattr(np.linalg, "cholesky", lambda x: np.broadcast_to(none, x.shape))
     assert isinstance(certified(gram, weight, 100.0), Failure)
-    with pytest.raises(ArithmeticError):
+    with pytest.raises(ArithmeticError, match="LAPACK has failed"):
         norm_along(weight, Geometry(6, boundary="zeros"), method="banded")

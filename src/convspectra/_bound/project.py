@@ -132,7 +132,8 @@ def _projected(
     if before.upper <= max_norm:
         return before, _Inside(NearestKernel(weight, norm, 0.0, 0, 0.0), before)
     solved = _solve(weight, stencil, max_norm, rtol)
-    found = _inside(solved, stencil, max_norm)
+    kernel = solved.moved_to(scale_down(solved.weight, [stencil], max_norm))
+    found = _inside(kernel, stencil)
     if stencil.is_torus or projects_by_matrix(stencil):
         return before, found
     # A torus around the layer was given the bound, and the layer is further inside.
@@ -140,11 +141,16 @@ def _projected(
     if stencil.axes is not None and 0 < after < max_norm * (1 - WORTHWHILE):
         less = _solve(weight, stencil, max_norm * max_norm / after, rtol)
         bounds = norm_bounds(less.weight, stencil, norm_rtol(stencil))
-        found = _nearer(found, _inside(less, stencil, max_norm, bounds))
+        certified = Certified(bounds.upper, bounds.method)
+        scaled = scale_down(less.weight, [stencil], max_norm, certified)
+        kernel = less.moved_to(scaled)
+        if kernel.distance < found.kernel.distance:
+            is_same = scaled.weight is less.weight
+            found = _inside(kernel, stencil, bounds if is_same else None)
     # What is hardly outside moves least if it is scaled.
-    least = scale_down(weight, [stencil], max_norm, norm)
-    if solved.moved_to(least).distance < found.kernel.distance:
-        found = _inside(replace(solved, weight=weight), stencil, max_norm, before)
+    kernel = solved.moved_to(scale_down(weight, [stencil], max_norm, norm))
+    if kernel.distance < found.kernel.distance:
+        found = _inside(kernel, stencil)
     return before, found
 
 
@@ -168,20 +174,14 @@ class _Inside:
 
 
 def _inside(
-    solved: "_Solved", stencil: Stencil, max_norm: float, bounds: Bounds | None = None
+    kernel: NearestKernel, stencil: Stencil, bounds: Bounds | None = None
 ) -> _Inside:
-    """A kernel scaled down as far as it must be; `bounds` of its norm, if known."""
-    norm = None if bounds is None else Certified(bounds.upper, bounds.method)
-    kernel = solved.moved_to(scale_down(solved.weight, [stencil], max_norm, norm))
-    if bounds is None or kernel.weight is not solved.weight:
+    """A kernel with bounds of its norm, which are computed if they are not known."""
+    if bounds is None:
         bounds = norm_bounds(kernel.weight, stencil, norm_rtol(stencil))
     if kernel.norm.upper < bounds.upper:  # certified by another way
         bounds = replace(bounds, upper=kernel.norm.upper, method=kernel.norm.method)
     return _Inside(kernel, bounds)
-
-
-def _nearer(a: _Inside, b: _Inside) -> _Inside:
-    return min(a, b, key=lambda each: each.kernel.distance)
 
 
 def nearest_kernel(

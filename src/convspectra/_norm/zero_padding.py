@@ -40,7 +40,7 @@ def by_compression(
     weight: Array, stencil: Stencil, rtol: float, route: NormRoute, *, attain: bool
 ) -> Bounds:
     """The torus alone where that is likely to be close enough, or its compression."""
-    stencil = replace(stencil, boundary="zeros")  # a part reads what the layer does not
+    stencil = replace(stencil, boundary="zeros")  # which parts read, if not the layer
     taps, real = taps_of(weight, stencil), not is_complex(weight)
     extent = extent_of(stencil, taps)
     if extent is None:  # no row reads a column

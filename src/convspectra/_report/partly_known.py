@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from .._arrays.array import to_numpy
+from .._layer.boundary import boundary_of
 from .._layer.geometry import Geometry, Padding, per_axis
 from .._layer.layer import Layer
 from .._layer.stencil import stencil_of
@@ -70,9 +71,13 @@ def _covering(layer: Layer, unknown: Collection[str]) -> Geometry:
         unknown = (*unknown, "stride")  # which need not divide the grid
     widest = max(per_axis(geometry.dilation, 1))
     if "grid" in unknown and widest > WIDEST:  # which would be searched for hours
-        plain = {"stride": 1, "output_padding": 0, "dilation": 1}
-        geometry = replace(geometry, **plain, padding=_padding(layer, unknown))
-        unknown = (*unknown, "stride")
+        geometry = replace(
+            geometry,
+            stride=1,
+            dilation=1,
+            padding=_padding(layer, unknown),
+            output_padding=0,
+        )
     if set(unknown) <= {"grid", "groups", "transposed"}:
         return replace(geometry, grid=None) if "grid" in unknown else geometry
     plain = replace(geometry, grid=None, stride=1, output_padding=0)
@@ -83,7 +88,7 @@ def _covering(layer: Layer, unknown: Collection[str]) -> Geometry:
 
 def _check_repeats(geometry: Geometry, unknown: Collection[str]) -> None:
     """Refuse a boundary that repeats inputs nobody knows how often."""
-    if "boundary" in unknown or geometry.boundary in ("zeros", "circular"):
+    if "boundary" in unknown or not _repeats(geometry):
         return
     if missing := [name for name in ("padding", "dilation") if name in unknown]:
         raise ValueError(
@@ -98,9 +103,14 @@ def _padding(layer: Layer, unknown: Collection[str]) -> Padding:
     if "boundary" in unknown:
         return "same"
     stencil = stencil_of(layer.weight, replace(layer.geometry, grid=None))
-    if stencil.boundary in ("zeros", "circular"):
+    if not _repeats(layer.geometry):
         return "same"
     return tuple((0, padded) for padded in stencil.max_padding)
+
+
+def _repeats(geometry: Geometry) -> bool:
+    """Whether the boundary reads an input once more at a site beyond it."""
+    return boundary_of(geometry.boundary).repeats(1) > 1
 
 
 def _lower(
