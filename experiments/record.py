@@ -40,8 +40,8 @@ class Record:
             "experiment": folder.name,
             "settings": settings,
             "versions": versions(MODULES),
-            "machine": computer(),
-            "commits": {},  # how many units each gave
+            "machines": {},  # how many units each gave
+            "commits": {},
             "started": now(),
             "results": {},
         }
@@ -53,11 +53,12 @@ class Record:
         """What every finished unit gave."""
         return self.document["results"]
 
-    def keep(self, unit: str, result: Any) -> None:
-        """Add the result of a unit, and save everything."""
+    def keep(self, unit: str, result: Any, where: str | None = None) -> None:
+        """Add the result of a unit and the machine it is of, and save everything."""
         self.document["results"][unit] = result
-        commits, own = self.document["commits"], commit() or "unknown"
-        commits[own] = commits.get(own, 0) + 1
+        for counts, own in (("machines", where or machine()), ("commits", commit())):
+            units = self.document[counts]
+            units[own] = units.get(own, 0) + 1
         self._save()
 
     def conclude(
@@ -87,11 +88,18 @@ def now() -> str:
 
 
 @cache
-def commit() -> str | None:
-    """The commit of the folder that this file lies in, if it has one."""
+def machine() -> str:
+    """The processor, the cores and the system, in one line."""
+    found = computer()
+    return f"{found['processor']}, {found['cores']} cores, {found['system']}"
+
+
+@cache
+def commit() -> str:
+    """The commit of the folder that this file lies in, or "unknown"."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
         git = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return None
+        return "unknown"
     return git.stdout.strip()

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from typing import Any, TypeVar
 
 from .options import Options
-from .record import Record
+from .record import Record, machine
 from .talk import duration, say
 
 U = TypeVar("U")
@@ -32,8 +32,8 @@ def run_units(
     todo = {name: unit for name, unit in units.items() if name not in record.results}
     start, before = time.perf_counter(), len(units) - len(todo)
 
-    def keep(name: str, result: Any) -> None:
-        record.keep(name, result)
+    def keep(name: str, result: Any, where: str) -> None:
+        record.keep(name, result, where)
         done = len(record.results.keys() & todo.keys())
         spent = time.perf_counter() - start
         left = spent / done * (len(todo) - done)
@@ -42,18 +42,26 @@ def run_units(
     wrong: dict[str, str] = {}
     if options.jobs == 1 and options.scheduler is None:
         for name, unit in todo.items():
-            keep(name, work(unit))
+            keep(name, *_worked(work, unit))
     else:
         with _executor(options) as executor:
-            futures = {executor.submit(work, unit): name for name, unit in todo.items()}
+            futures = {
+                executor.submit(_worked, work, unit): name
+                for name, unit in todo.items()
+            }
             for future in as_completed(futures):
                 if error := future.exception():
                     wrong[futures[future]] = f"{type(error).__name__}: {error}"
                 else:
-                    keep(futures[future], future.result())
+                    keep(futures[future], *future.result())
     if wrong:
         lines = (f"{name}: {text}" for name, text in wrong.items())
         raise OSError("Every unit must give a result; did not:\n" + "\n".join(lines))
+
+
+def _worked(work: Callable[[U], Any], unit: U) -> tuple[Any, str]:
+    """The result of a unit, and the machine that worked on it."""
+    return work(unit), machine()
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from experiments.claims import (
     verdicts,
 )
 from experiments.options import Options
-from experiments.record import Record
+from experiments.record import Record, machine
 from experiments.talk import duration
 from experiments.units import run_units
 
@@ -46,11 +46,22 @@ def test_what_is_done_is_not_done_again(tmp_path):
     document = json.loads((tmp_path / "x" / "result.json").read_text())
     assert document["results"] == {"a": 1, "b": 4, "c": -3}
     assert document["claims"][0]["holds"] is True
-    assert {"settings", "versions", "machine", "started"} <= document.keys()
+    assert {"settings", "versions", "started"} <= document.keys()
     assert sum(document["commits"].values()) == 3
+    assert document["machines"] == {machine(): 3}
     text = (tmp_path / "x" / "summary.md").read_text()
     assert "it holds: a note" in text
     assert text.endswith("| t |\n")
+
+
+def test_machines_and_commits_are_counted_by_unit(tmp_path, monkeypatch):
+    Record(tmp_path, {}).keep("a", 1, "another machine")
+    monkeypatch.setattr("experiments.record.commit", lambda: "next")
+    record = Record(tmp_path, {})
+    record.keep("b", 2)
+    record.keep("c", 3)
+    assert record.document["machines"] == {"another machine": 1, machine(): 2}
+    assert record.document["commits"]["next"] == 2
 
 
 def test_other_settings_are_refused(tmp_path):
