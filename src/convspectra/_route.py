@@ -85,9 +85,9 @@ MATRIX_LIMIT = 2**28
 # The budget, unless it is stated, in seconds of the nominal machine: for a banded
 # factor or a block compression that closes an interval, and for a norm in all.
 CLOSING_SECONDS, BLOCK_SECONDS, SECONDS = 5.0, 2.5, 60.0
-# For training, which asks at every step, the matrix must be small where its Gram matrix
-# is factorized within the band.
-QUICK_LIMIT = 2**30
+# The same limit for a banded factor where only the upper bound is wanted: training asks
+# for it at every step.
+UPPER_ONLY_LIMIT = 2**30
 # Numbers that a banded factor may have in memory: 1.5 GB of real ones.
 BANDED_NUMBERS = 3 * 2**26
 # A compression is tried before a banded factor if so much of the gap that it is
@@ -129,13 +129,27 @@ COMPILED_CLIP_SIDE, COMPILED_CLIP_COUNT = 256, 4
 class NormRoute:
     """How the norm of a layer is certified.
 
+    These are all combinations, and who follows them (modules of `_norm`):
+
+        method             algorithm   closing            followed by
+        frequencies        of a torus  -                  norm_bounds
+        supremum           of a torus  -                  norm_bounds
+        embedding          of a torus  -                  norm_bounds
+        matrix             matrix      -                  matrix_norm
+        banded             banded      -                  banded_norm
+        block compression  banded      banded             banded_norm, for both
+        compression        of a torus  -                  zero_padding
+        compression        of a torus  block compression  zero_padding, for both
+        compression        of a torus  banded             zero_padding; banded_norm
+        reshaped           one matrix  -                  reshaped
+
     Attributes
     ----------
     method : what certifies the upper bound
     algorithm : what is done with the matrices of the torus, or of the layer
     is_screened : whether single precision settles most of them first
-    closing : what certifies it instead if the bounds end up too far apart
-    allowed_gap : up to which they are not, if it is more than `rtol`
+    closing : what is tried next if upper / lower - 1 > max(rtol, allowed_gap)
+    allowed_gap : not 0 only where a block compression closes: its seconds must pay
     """
 
     method: Method
@@ -153,14 +167,24 @@ def norm_route(
     on_host: bool,
     rtol: float = 0.0,
     budget: float | None = None,
-    is_quick: bool = False,
+    upper_only: bool = False,
 ) -> NormRoute:
-    """The route of `operator_norm`; `on_host`: for weights that are NumPy's.
+    """The route of `operator_norm`: the first of `_ways` that is within the budget.
 
-    Of those within the budget the one whose bounds come nearest, and no nearer than
-    `rtol` at a higher cost. Quick is what training asks for: an upper bound alone, in
-    less time than a banded factor may take, and of the torus that `project` has brought
-    within a bound.
+    Ways are ordered from the closest bounds to the loosest; where one that costs less
+    is likely to reach `rtol`, it comes first. What they cost is predicted. The last
+    resort, "reshaped", may take longer than the budget.
+
+    Parameters
+    ----------
+    on_host : bool
+        Whether the weight is a NumPy array.
+    budget : float, optional
+        Seconds on this machine. By default SECONDS, on the nominal one.
+    upper_only : bool
+        Whether the lower bound is of no use, as in training. Then a banded factor must
+        take little time, and a layer that is too large for it gets the norm of the
+        torus that `project` has brought within a bound.
     """
     machine, most = NOMINAL, SECONDS
     closing_seconds, block_seconds = CLOSING_SECONDS, BLOCK_SECONDS
@@ -170,9 +194,9 @@ def norm_route(
     closes = _can_close(stencil, machine, closing_seconds)
     in_blocks = real and on_host and _has_blocks(stencil, machine, block_seconds)
     for method, closing in _ways(
-        stencil, rtol, closes=closes, in_blocks=in_blocks, is_quick=is_quick
+        stencil, rtol, closes=closes, in_blocks=in_blocks, upper_only=upper_only
     ):
-        route = _along(method, stencil, real=real, on_host=on_host)
+        route = _route_of_method(method, stencil, real=real, on_host=on_host)
         is_patient = budget is not None or closing != "block compression"
         gap = 0.0 if is_patient else BLOCK_GAP
         route = replace(route, closing=closing, allowed_gap=gap)
@@ -187,7 +211,7 @@ def method_of(stencil: Stencil) -> Method:
 
 
 def _ways(
-    stencil: Stencil, rtol: float, *, closes: bool, in_blocks: bool, is_quick: bool
+    stencil: Stencil, rtol: float, *, closes: bool, in_blocks: bool, upper_only: bool
 ) -> tuple[tuple[Method, Method | None], ...]:
     """What may certify the bound, and what closes the gap then: the closest first.
 
@@ -202,10 +226,10 @@ def _ways(
     # How near a compression comes is known only when it is done; a factor, of a matrix
     # or within a band, closes the interval to any `rtol`.
     found: list[tuple[Method, Method | None]] = []
-    compresses = not is_quick and _compresses(stencil)
+    compresses = not upper_only and _compresses(stencil)
     if products <= MATRIX_LIMIT:
         found.append(("matrix", None))
-    elif closes and (products <= QUICK_LIMIT or not is_quick):
+    elif closes and (products <= UPPER_ONLY_LIMIT or not upper_only):
         if compresses and PROMISING * compression_gap(stencil) <= rtol:
             found.append(("compression", "banded"))
         elif compresses and in_blocks and _blocks_come_first(stencil, rtol):
@@ -277,7 +301,10 @@ def affordable_band(stencil: Stencil) -> BandedGram | None:
 
 
 @cached(maxsize=256)
-def _along(method: Method, stencil: Stencil, *, real: bool, on_host: bool) -> NormRoute:
+def _route_of_method(
+    method: Method, stencil: Stencil, *, real: bool, on_host: bool
+) -> NormRoute:
+    """The route with this method, without what may close it."""
     if method == "matrix" or method == "banded":
         return NormRoute(method, method)
     if method == "block compression":  # which a banded factor closes

@@ -346,17 +346,17 @@ def test_nothing_large_is_kept_after_a_clip_on_a_large_grid(rng):
 
 
 def test_a_projection_names_what_has_certified_its_bounds(monkeypatch, rng):
-    """Where the quick way certifies less than the other one, it has the say."""
+    """Where the bound that training gets is below the other one, it counts."""
     weight, geometry = rng.standard_normal((3, 3, 3)), Geometry(9, boundary="zeros")
-    quick = torus_route(
+    torus = torus_route(
         "embedding",
         embedding(stencil_of(weight, geometry))[0],
         real=True,
         on_host=True,
     )
 
-    def route(*_, is_quick, **__):
-        return quick if is_quick else NormRoute("reshaped", "one matrix")
+    def route(*_, upper_only, **__):
+        return torus if upper_only else NormRoute("reshaped", "one matrix")
 
     monkeypatch.setattr("convspectra._norm.norm_bounds.norm_route", route)
     norm = norm_by_matrix(weight, geometry)

@@ -314,7 +314,7 @@ def test_what_the_gram_matrix_loses_is_bounded(case, rng):
 
 
 @pytest.mark.parametrize(
-    ("channels", "grid", "options", "method", "quick"),
+    ("channels", "grid", "options", "method", "upper_only"),
     [
         (64, 16, {}, "banded", "embedding"),
         (64, 16, {"boundary": "replicate"}, "banded", "embedding"),
@@ -325,14 +325,14 @@ def test_what_the_gram_matrix_loses_is_bounded(case, rng):
     ],
 )
 def test_a_band_is_factorized_where_that_takes_two_seconds(
-    channels, grid, options, method, quick
+    channels, grid, options, method, upper_only
 ):
     geometry = Geometry(grid=grid, **{"boundary": "zeros", **options})
     stencil = stencil_of(np.zeros((channels, channels, 3, 3)), geometry)
     options = {"real": True, "on_host": True}
     with machine(4e10, cores=2):
         assert method_of(stencil) == method
-        assert norm_route(stencil, **options, is_quick=True).method == quick
+        assert norm_route(stencil, **options, upper_only=True).method == upper_only
 
 
 def test_products_are_those_of_a_band():

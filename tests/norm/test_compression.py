@@ -18,32 +18,36 @@ from convspectra._norm.compression import Extent, extent_of
 from convspectra._norm.cut import cut_to_box
 from convspectra._norm.search import dilation_reduced
 from convspectra._norm.symbol_norms import SymbolNorms
-from convspectra._norm.zero_padding import by_compression
-from convspectra._route import NormRoute
 
 ROOM = 1e-13  # what the dense matrix's own norm may be off by
 
 
-def compressed(weight, geometry, rtol=1e-4, *, is_screened=True):
-    """The compression bound alone: without a lower bound, no torus may do instead."""
+def compressed(weight, geometry, rtol=1e-4, *, is_screened=True, at_once=False):
+    """The bound of a compression alone, axis by axis or on all axes at once."""
     double, scale = normalized(weight)
-    route = NormRoute("compression", "every frequency", is_screened)
-    stencil = stencil_of(weight, geometry)
-    return by_compression(double, stencil, rtol, route, attain=False).upper * scale
+    found, _ = compression_of(
+        double, geometry, rtol, is_screened=is_screened, at_once=at_once
+    )
+    return found.upper * scale if found else 0.0
 
 
 def compressed_at_once(weight, geometry, rtol=1e-4):
-    """The same with a cut on all axes at once, and what it contributes."""
-    double, scale = normalized(weight)
+    return compressed(weight, geometry, rtol, at_once=True)
+
+
+def compression_of(weight, geometry, rtol, **options):
+    """A compression, None if no row reads a column, and the taps that it is of."""
     stencil, real = stencil_of(weight, geometry), not np.iscomplexobj(weight)
-    taps = taps_of(double, stencil)
-    extent = extent_of(stencil, taps)
-    if extent is None:
-        return 0.0
+    taps = taps_of(weight, stencil)
     reduced, _ = dilation_reduced(taps)
-    norms = compression.norms_for(reduced, extent, real=real, is_screened=True)
-    options = {"real": real, "rtol": rtol, "at_once": True}
-    return compression.compression(norms, extent, **options).upper * scale
+    extent = compression.extent_of(stencil, taps)
+    if extent is None:
+        return None, reduced
+    is_screened = options.pop("is_screened")
+    norms = compression.norms_for(reduced, extent, real=real, is_screened=is_screened)
+    return compression.compression(
+        norms, extent, real=real, rtol=rtol, **options
+    ), reduced
 
 
 def drawn(seeds):
@@ -90,7 +94,7 @@ def test_a_torus_too_small_by_one_is_noticed(monkeypatch):
         points = (max(n - 1, m) for n, m in zip(found.points, sites))
         return Extent(found.inputs, found.outputs, tuple(points))
 
-    monkeypatch.setattr("convspectra._norm.zero_padding.extent_of", too_small)
+    monkeypatch.setattr(compression, "extent_of", too_small)
     assert violations(range(300))
 
 
@@ -323,10 +327,8 @@ def test_the_bound_has_the_derivative_that_differences_have(rng):
     )
     direction = rng.standard_normal(weight.shape)
     double, _ = normalized(weight)
-    route = NormRoute("compression", "every frequency", is_screened=False)
-    stencil = stencil_of(weight, geometry)
-    found = by_compression(double, stencil, 1e-5, route, attain=False)
-    got = float(np.sum(found.derivative() * direction))
+    found, taps = compression_of(double, geometry, 1e-5, is_screened=False)
+    got = float(np.sum(found.derivative(taps, double) * direction))
     step = 1e-3
     ends = [compressed(weight + s * direction, geometry, 1e-5) for s in (step, -step)]
     assert got == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=3e-2)

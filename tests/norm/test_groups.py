@@ -29,7 +29,7 @@ ROUTES = {
 @pytest.fixture
 def counts(monkeypatch):
     """How many groups were bounded by some route, and then by matrices."""
-    found, along, by_matrix = [], followed._along, followed.by_matrix
+    found, along, by_matrix = [], followed._follow, followed.by_matrix
 
     def counting(route, weight, stencil, **options):
         found.append(stencil.groups)
@@ -39,7 +39,7 @@ def counts(monkeypatch):
         found.append(operator.stencil.groups)
         return by_matrix(weight, operator, rtol)
 
-    monkeypatch.setattr(followed, "_along", counting)
+    monkeypatch.setattr(followed, "_follow", counting)
     monkeypatch.setattr(followed, "by_matrix", counting_matrices)
     monkeypatch.setattr(groups, "groups_come_first", lambda *_, **__: True)
     return found

@@ -122,7 +122,7 @@ def _projected(weight: Array, stencils: Sequence[Stencil], max_norm: float) -> A
 def _is_cut(weight: Array, stencil: Stencil) -> bool:
     """Whether cutting planes project such a kernel: a torus certifies its norm."""
     real, host = not is_complex(weight), is_host(weight)
-    route = norm_route(stencil, real=real, on_host=host, is_quick=True)
+    route = norm_route(stencil, real=real, on_host=host, upper_only=True)
     by_torus = route.method in ("frequencies", "embedding", "supremum")
     return by_torus and can_cut(weight, stencil)
 

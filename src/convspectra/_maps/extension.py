@@ -42,7 +42,7 @@ class Extension:
         if self.before.sites == self.after.sites == 0:
             return inside
         first, last = (
-            _along(side.repeats, _part(x, axis, side.columns), axis)
+            _apply_along(side.repeats, _part(x, axis, side.columns), axis)
             if side.columns.stop > side.columns.start
             else _zeros(x, axis, side.sites)
             for side in (self.before, self.after)
@@ -61,7 +61,7 @@ class Extension:
         for side, sites in sides:
             if side.columns.stop > side.columns.start:
                 adjoint = xp.matrix_transpose(side.repeats)
-                part = _along(adjoint, _part(y, axis, sites), axis)
+                part = _apply_along(adjoint, _part(y, axis, sites), axis)
                 x = x + self._padded(part, axis, side.columns)
         return x
 
@@ -111,7 +111,7 @@ def _part(x: Array, axis: int, columns: slice) -> Array:
     return x[(slice(None),) * axis + (columns, ...)]
 
 
-def _along(matrix: Array, x: Array, axis: int) -> Array:
+def _apply_along(matrix: Array, x: Array, axis: int) -> Array:
     """Apply `matrix` along one axis of `x`."""
     xp = namespace(x)
     return xp.moveaxis(xp.tensordot(matrix, x, axes=((1,), (axis,))), 0, axis)

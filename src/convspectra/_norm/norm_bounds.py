@@ -52,7 +52,7 @@ def lower_bound(weight: np.ndarray, stencil: Stencil, rtol: float) -> float:
 
 def upper_bound(weight: Array, stencil: Stencil, rtol: float) -> Bounds:
     """The certified bound alone: for an embedding the lower one takes longer."""
-    return norm_bounds(weight, stencil, rtol, attain=False)
+    return norm_bounds(weight, stencil, rtol, upper_only=True)
 
 
 def norm_bounds(
@@ -60,20 +60,20 @@ def norm_bounds(
     stencil: Stencil,
     rtol: float,
     *,
-    attain: bool = True,
+    upper_only: bool = False,
     route: NormRoute | None = None,
 ) -> Bounds:
     """Bounds of the norm for plain numbers, by the route for this layer if not stated.
 
-    Unless `attain`, the lower bound of an embedding is 0: nothing is computed for it.
+    With `upper_only` the lower bound of an embedding is 0: nothing is computed for it.
     """
     double, scale = normalized(weight)
     if route is None:
         real, host = not is_complex(double), is_host(double)
         route = norm_route(
-            stencil, real=real, on_host=host, rtol=rtol, is_quick=not attain
+            stencil, real=real, on_host=host, rtol=rtol, upper_only=upper_only
         )
-    bound = partial(_along, route, rtol=rtol, attain=attain)
+    bound = partial(_follow, route, rtol=rtol, upper_only=upper_only)
     if stencil.groups > 1 and not stencil.is_torus:
         chosen = distinct_groups(double, stencil)
         bounds = by_groups(bound, double, stencil, chosen)
@@ -99,8 +99,8 @@ def _scaled(lower: float, upper: float, scale: float) -> tuple[float, float]:
     return lower, upper
 
 
-def _along(
-    route: NormRoute, weight: Array, stencil: Stencil, *, rtol: float, attain: bool
+def _follow(
+    route: NormRoute, weight: Array, stencil: Stencil, *, rtol: float, upper_only: bool
 ) -> Bounds:
     """Bounds by one route, of numbers near 1."""
     if route.method == "matrix":
@@ -108,17 +108,17 @@ def _along(
     if route.algorithm == "banded":
         return _by_band(weight, stencil, rtol, route)
     if route.method == "compression":
-        bounds = by_compression(weight, stencil, rtol, route, attain=attain)
+        bounds = by_compression(weight, stencil, rtol, route)
         if route.closing == "banded" and bounds.upper > bounds.lower * (1 + rtol):
             bounds = _by_band(weight, stencil, rtol, BANDED)
         return bounds
     if route.method == "reshaped":
         return by_reshaping(weight, stencil, rtol)
-    return _by_torus(weight, stencil, rtol, route, attain=attain)
+    return _by_torus(weight, stencil, rtol, route, upper_only=upper_only)
 
 
 def _by_torus(
-    weight: Array, stencil: Stencil, rtol: float, route: NormRoute, *, attain: bool
+    weight: Array, stencil: Stencil, rtol: float, route: NormRoute, *, upper_only: bool
 ) -> Bounds:
     """The norm of the torus that is the layer, or holds it as a block."""
     torus, factor = embedding(stencil)
@@ -126,7 +126,7 @@ def _by_torus(
     rows = None if torus.axes is None else torus.rows
     peak = norm_on_torus(taps, rows, route, real=real, rtol=rtol)
     lower, upper = peak.lower, peak.upper
-    if route.method == "embedding" and not attain:
+    if route.method == "embedding" and upper_only:
         lower = 0.0
     elif route.method == "embedding":
         most = factor * upper

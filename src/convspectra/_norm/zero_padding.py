@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+
+import numpy as np
 
 from .._arrays.array import Array, is_complex
 from .._layer.stencil import Stencil
@@ -13,6 +15,7 @@ from .._route import NormRoute, compression_gap
 from .block_compression import block_compression
 from .bounds import Bounds
 from .compression import (
+    Compression,
     Extent,
     can_cut_at_once,
     compression,
@@ -37,69 +40,158 @@ FAR = 0.5
 
 
 def by_compression(
-    weight: Array, stencil: Stencil, rtol: float, route: NormRoute, *, attain: bool
+    weight: Array, stencil: Stencil, rtol: float, route: NormRoute
 ) -> Bounds:
-    """The torus alone where that is likely to be close enough, or its compression."""
-    stencil = replace(stencil, boundary="zeros")  # which parts read, if not the layer
-    taps, real = taps_of(weight, stencil), not is_complex(weight)
-    extent = extent_of(stencil, taps)
-    if extent is None:  # no row reads a column
+    """Bounds by the first of these steps after which they are close enough.
+
+    1. The norm of a torus around the layer, and what the layer attains near its peak:
+       only on a grid so large that this is likely to do.
+    2. The compression of that torus, and what the layer attains near its peak.
+    3. A block compression, if the route has it for closing.
+    """
+    layer = _padded(weight, stencil, rtol)
+    if layer is None:  # no row reads a column
         return Bounds(0.0, 0.0, lambda: 0 * weight, route.method)
-    reduced, steps = dilation_reduced(taps)
-    part = part_that_attains(stencil, taps.degree, rtol)
-    lower, attained = 0.0, None
-
-    def attained_near(
-        peak: Peak, upper: float, others: Callable[[float], Sequence[int]]
-    ) -> Attained:
-        peak = replace(peak, cycles=peak.cycles / steps)
-        return attained_near_peak(
-            weight, part, taps, peak, rtol=rtol, upper=upper, others=others
-        )
-
-    if attain and LIKELY * _torus_excess(reduced, extent) <= rtol:
-        peak = norm_on_torus(reduced, extent.points, route, real=real, rtol=rtol / 4)
-        # No other group is tried: the compression below tells which of them may do.
-        attained = attained_near(peak, peak.upper, lambda _: ())
-        lower = attained.lower
-        if peak.upper <= lower * (1 + rtol):
+    attained = None
+    if LIKELY * _torus_excess(layer.reduced, layer.extent) <= rtol:
+        peak, attained = _by_torus_alone(layer, route)
+        if layer.is_close(peak.upper, attained):
             return Bounds(
-                lower,
+                attained.lower,
                 peak.upper,
-                lambda: peak_derivative(reduced, peak, weight),
+                lambda: peak_derivative(layer.reduced, peak, weight),
                 route.method,
             )
-    norms = norms_for(reduced, extent, real=real, is_screened=route.is_screened)
-    compress = partial(compression, norms, extent, real=real, rtol=max(rtol, CLOSEST))
-    found, can_be_closer = compress(), attain and can_cut_at_once(extent)
-    if can_be_closer and compression_gap(stencil) > FAR * rtol:
-        found, can_be_closer = compress(at_once=True), False
-    if attain and found.upper > lower * (1 + rtol):
-        again = attained_near(found.peak(reduced), found.upper, norms.groups_above)
-        attained = max(attained or again, again, key=lambda each: each.lower)
-        lower = attained.lower
-        if can_be_closer and found.upper > lower * (1 + rtol):
-            found = compress(at_once=True)
-    if (
-        attained is not None
-        and part == stencil
-        and route.closing == "block compression"
-        and found.upper > lower * (1 + max(rtol, route.allowed_gap))
-    ):
-        pair = attained.pair
-        upper = block_compression(weight, stencil, pair, rtol, found.upper)
-        if upper is not None:
-            return Bounds(
-                lower,
-                upper,
-                lambda: pair_derivative(operator_of(weight, stencil), pair, weight),
-                route.closing,
-            )
+    found, attained = _by_closest_cut(layer, route, attained)
+    if attained is not None and route.closing == "block compression":
+        closed = _by_block(layer, found, attained, route.allowed_gap)
+        if closed is not None:
+            return closed
     return Bounds(
-        lower,
+        attained.lower if attained else 0.0,
         found.upper,
-        lambda: found.derivative(reduced, weight),
+        lambda: found.derivative(layer.reduced, weight),
         route.method,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Padded:
+    """A layer that reads zeros outside of its input, as all steps see it.
+
+    Attributes
+    ----------
+    reduced : Taps
+        The taps with their shifts divided by common steps, one per axis.
+    part : Stencil
+        Where inputs are looked for: the layer, or a part of it if it is very large.
+    """
+
+    weight: Array
+    stencil: Stencil
+    taps: Taps
+    reduced: Taps
+    steps: np.ndarray
+    extent: Extent
+    part: Stencil
+    rtol: float
+
+    @property
+    def real(self) -> bool:
+        return not is_complex(self.weight)
+
+    def is_close(
+        self, upper: float, attained: Attained | None, gap: float = 0.0
+    ) -> bool:
+        """Whether the bounds are within the tolerance, or within this gap."""
+        lower = attained.lower if attained else 0.0
+        return upper <= lower * (1 + max(self.rtol, gap))
+
+    def attained_near(
+        self, peak: Peak, upper: float, others: Callable[[float], Sequence[int]]
+    ) -> Attained:
+        """What the layer attains, from the wave of a peak of the reduced taps."""
+        peak = replace(peak, cycles=peak.cycles / self.steps)
+        return attained_near_peak(
+            self.weight,
+            self.part,
+            self.taps,
+            peak,
+            rtol=self.rtol,
+            upper=upper,
+            others=others,
+        )
+
+
+def _padded(weight: Array, stencil: Stencil, rtol: float) -> _Padded | None:
+    """None if no row reads a column."""
+    stencil = replace(stencil, boundary="zeros")  # which parts read, if not the layer
+    taps = taps_of(weight, stencil)
+    extent = extent_of(stencil, taps)
+    if extent is None:
+        return None
+    reduced, steps = dilation_reduced(taps)
+    part = part_that_attains(stencil, taps.degree, rtol)
+    return _Padded(weight, stencil, taps, reduced, steps, extent, part, rtol)
+
+
+def _by_torus_alone(layer: _Padded, route: NormRoute) -> tuple[Peak, Attained]:
+    """The norm of a torus that holds the layer as a block, closer than the tolerance.
+
+    Only the group of its peak is tried: a compression would tell which others may do.
+    """
+    peak = norm_on_torus(
+        layer.reduced, layer.extent.points, route, real=layer.real, rtol=layer.rtol / 4
+    )
+    return peak, layer.attained_near(peak, peak.upper, lambda _: ())
+
+
+def _by_closest_cut(
+    layer: _Padded, route: NormRoute, attained: Attained | None
+) -> tuple[Compression, Attained | None]:
+    """The torus cut to the grid: axis by axis, and on all axes at once if need be.
+
+    `attained` is what is known from before; a larger lower bound takes its place.
+    """
+    norms = norms_for(
+        layer.reduced, layer.extent, real=layer.real, is_screened=route.is_screened
+    )
+    rtol = max(layer.rtol, CLOSEST)
+    compress = partial(compression, norms, layer.extent, real=layer.real, rtol=rtol)
+    found, can_be_closer = compress(), can_cut_at_once(layer.extent)
+    if can_be_closer and compression_gap(layer.stencil) > FAR * layer.rtol:
+        found, can_be_closer = compress(at_once=True), False
+    if layer.is_close(found.upper, attained):
+        return found, attained
+    again = layer.attained_near(
+        found.peak(layer.reduced), found.upper, norms.groups_above
+    )
+    attained = max(attained or again, again, key=lambda each: each.lower)
+    if can_be_closer and not layer.is_close(found.upper, attained):
+        found = compress(at_once=True)
+    return found, attained
+
+
+def _by_block(
+    layer: _Padded, found: Compression, attained: Attained, allowed_gap: float
+) -> Bounds | None:
+    """A block compression where the bounds are too far apart; None if it is no closer.
+
+    It needs the input that nearly attains the norm on the whole layer.
+    """
+    if layer.part != layer.stencil:
+        return None
+    if layer.is_close(found.upper, attained, allowed_gap):
+        return None
+    weight, stencil, pair = layer.weight, layer.stencil, attained.pair
+    upper = block_compression(weight, stencil, pair, layer.rtol, found.upper)
+    if upper is None:
+        return None
+    return Bounds(
+        attained.lower,
+        upper,
+        lambda: pair_derivative(operator_of(weight, stencil), pair, weight),
+        "block compression",
     )
 
 

@@ -42,7 +42,7 @@ def bound_and_gradient(
     stencil = stencil_of(weight, Geometry(**_tuples(json.loads(geometry))))
 
     def bound_and_gradient(plain: Any) -> tuple[Any, float]:
-        found = norm_bounds(plain, stencil, RTOL, attain=False)
+        found = norm_bounds(plain, stencil, RTOL, upper_only=True)
         return found.derivative(), found.upper
 
     return call_on_host(
