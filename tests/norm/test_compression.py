@@ -118,8 +118,8 @@ def test_a_box_too_small_by_one_at_once_is_noticed(monkeypatch):
 
 def test_norms_a_thousandth_too_small_are_noticed(monkeypatch):
     class TooSmall(SymbolNorms):
-        def _lower(self, *args):
-            super()._lower(*args)
+        def _tighten(self, *args):
+            super()._tighten(*args)
             self.uppers *= 0.999
 
     monkeypatch.setattr(compression, "SymbolNorms", TooSmall)

@@ -29,11 +29,11 @@ ROUTES = {
 @pytest.fixture
 def counts(monkeypatch):
     """How many groups were bounded by some route, and then by matrices."""
-    found, along, by_matrix = [], followed._follow, followed.by_matrix
+    found, follow, by_matrix = [], followed._follow, followed.by_matrix
 
     def counting(route, weight, stencil, **options):
         found.append(stencil.groups)
-        return along(route, weight, stencil, **options)
+        return follow(route, weight, stencil, **options)
 
     def counting_matrices(weight, operator, rtol):
         found.append(operator.stencil.groups)

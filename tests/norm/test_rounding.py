@@ -104,12 +104,12 @@ def allowances(channels):
         "symbol, double": rounding.symbol_entries(taps, UNIT_DOUBLE),
         "symbol, single": rounding.symbol_entries(taps, UNIT_SINGLE),
         "Gram matrix, double": rounding.gram_entries(channels, UNIT_DOUBLE),
-        "Cholesky factor, double": rounding.cholesky(
+        "Cholesky factor, double": rounding.cholesky_error(
             Panels(channels).additions, UNIT_DOUBLE
         ),
         "threshold, double": rounding.certificate(channels, channels, UNIT_DOUBLE),
-        "gain, double": rounding.gain(channels, channels, UNIT_DOUBLE),
-        "interpolated Gram matrix, single": rounding.interpolation(
+        "gain, double": rounding.gain_error(channels, channels, UNIT_DOUBLE),
+        "interpolated Gram matrix, single": rounding.interpolation_error(
             nodes.terms, rounding.lebesgue_constant(nodes.grid_sizes)
         ),
         "interpolated threshold, single": rounding.cholesky_norm(*screening),

@@ -62,7 +62,7 @@ def test_few_values_give_a_polynomial_everywhere(degree, real, rng):
                 got[part] = re + 1j * im
         # The bound that certificates rely on, which is not much more than it must be.
         lebesgue = lebesgue_constant(nodes.grid_sizes)
-        allowed = rounding.interpolation(nodes.terms, lebesgue) * size
+        allowed = rounding.interpolation_error(nodes.terms, lebesgue) * size
         assert np.abs(got - want).max() <= allowed
         assert allowed < 1e-4 * size
         sums = np.prod([np.abs(w).sum(axis=1).max() for w in weights])
@@ -100,7 +100,7 @@ def norms_of(taps, points, grid_sizes):
 def test_symbols_column_by_column_are_the_symbol(
     case, dtype, transposed, monkeypatch, rng
 ):
-    monkeypatch.setattr(split_complex, "CACHED_ENTRIES", 1)
+    monkeypatch.setattr(split_complex, "SMALL_BATCH_ENTRIES", 1)
     monkeypatch.setattr(split_complex, "LARGE_BATCH", 5)
     taps, points, grid_sizes = layer(rng, case, dtype)
     want = symbol(taps, phase_factors(taps.shifts, points, grid_sizes))

@@ -19,7 +19,7 @@ from convspectra._maps.split_complex import BatchedSymbols, ColumnSymbols
 from convspectra._maps.symbol import phase_factors, symbol, taps_of
 from convspectra._norm import rounding
 from convspectra._norm.gram_certificate import DoublePass, top_singular_vectors
-from convspectra._norm.lanczos import gain_of
+from convspectra._norm.lanczos import unit_pair
 from convspectra._norm.rounding import UNIT_DOUBLE, UNIT_SINGLE
 from convspectra._norm.screening import ScreeningPass
 from convspectra._norm.small_matrices import SmallMatrices
@@ -208,7 +208,7 @@ def gram_errors(taps, points, grid_sizes) -> Iterator[Seen]:
             if storage.has_factor(*factor, np.array([square])).all():
                 lower = np.tril(matrix_of(storage, *factor))
                 error = factor_error(got, lower, square)
-                allowed = rounding.cholesky(storage.additions, UNIT_DOUBLE)
+                allowed = rounding.cholesky_error(storage.additions, UNIT_DOUBLE)
                 yield Seen("Cholesky factor, double", error, allowed)
         allowed = rounding.certificate(side, columns, UNIT_DOUBLE)
         ladder = ladder_for(side)
@@ -220,7 +220,9 @@ def gram_errors(taps, points, grid_sizes) -> Iterator[Seen]:
         left, _, gain = top_singular_vectors(h, exact=True)
         exact = exact_length(left.conj() @ wide) / exact_length(left)
         error = abs(float(gain - exact)) / float(norm)
-        yield Seen("gain, double", error, rounding.gain(side, columns, UNIT_DOUBLE))
+        yield Seen(
+            "gain, double", error, rounding.gain_error(side, columns, UNIT_DOUBLE)
+        )
 
 
 def ladder_for(side):
@@ -323,7 +325,7 @@ def screening_errors(taps, points, grid_sizes) -> Iterator[Seen]:
     h = h.swapaxes(1, 2) if h.shape[1] > h.shape[2] else h
     want = h @ h.conj().swapaxes(1, 2) * screening.scale
     nodes = screening.interpolation.nodes
-    size = screening.interpolation_error / rounding.interpolation(
+    size = screening.interpolation_error / rounding.interpolation_error(
         nodes.terms, rounding.lebesgue_constant(nodes.grid_sizes)
     )
     order = np.lexsort(points.T[::-1])  # frequencies come in order
@@ -373,7 +375,7 @@ def layer_errors(weight, stencil, rng) -> Iterator[Seen]:
     """The gain of the layer itself, by its windows in extended precision."""
     operator = operator_of(weight, stencil)
     shape = (stencil.groups, stencil.in_channels, *stencil.columns)
-    pair = gain_of(operator.apply, rng.standard_normal(shape).astype(weight.dtype))
+    pair = unit_pair(operator.apply, rng.standard_normal(shape).astype(weight.dtype))
     wide = operator_of(weight.astype(EXTENDED), stencil)
     x = pair.x.astype(EXTENDED)
     y = np.zeros_like(pair.y, EXTENDED)

@@ -16,7 +16,7 @@ from .half_spaces import DenseHalfSpaces, LowRankHalfSpaces
 from .top_triplets import Triplets, concatenated, top_triplets
 
 # The largest side at which matrices are decomposed, one per lane of a vector.
-BATCHED_SIDE = 128
+DENSE_CUTS_SIDE = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ def look_at(
     blocks: TorusBlocks, kernel: np.ndarray, vectors: np.ndarray | None
 ) -> Look:
     """At a kernel (taps, out * in), from vectors of one that was not far from it."""
-    if min(blocks.shape) <= BATCHED_SIDE:
+    if min(blocks.shape) <= DENSE_CUTS_SIDE:
         taps = replace(blocks.taps, weight=to_complex(kernel))
         norms = SmallMatrices(taps, blocks.all_phases).estimates()[:, 0]
         return Look(norms, partial(_dense_cuts, blocks, kernel), None)

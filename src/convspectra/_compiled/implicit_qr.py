@@ -43,11 +43,13 @@ def rotation(f, g, tiny):
 
 
 @subroutine
-def diagonalize(d, e, n, cycles, spans):
-    """Takes the bidiagonal matrix of d and e to the diagonal one of its singular values
-    up to signs, in d. The rotations from the right go to `cycles`, n for every sweep,
-    of which those from spans[sweep, 0] to spans[sweep, 1] are set. Recycles the number
-    of sweeps. Should they not suffice, the error is what is left in e."""
+def diagonalize(d, e, n, rotations, spans):
+    """Overwrites d, the diagonal of a bidiagonal matrix, by its singular values up to
+    signs, and e, the entries beside it, by zeros. Returns the number of sweeps.
+
+    `rotations` gets those from the right, n for every sweep, of which the ones from
+    spans[sweep, 0] to spans[sweep, 1] are set. There are at most len(spans) sweeps; if
+    these do not suffice, values are off by at most the size of what remains in e."""
     W = lanes(d)
     info = np.finfo(d.dtype)
     zero, half, one = splat(load(d, 0), 0), splat(load(d, 0), 0.5), splat(load(d, 0), 1)
@@ -117,7 +119,7 @@ def diagonalize(d, e, n, cycles, spans):
             if k > start:
                 store(e, k * W - W, where_positive(begins, zero, r))
             p = (sweep * n + k) * 2 * W
-            put(cycles, p, (c, where_positive(absolute(s) - negligible, s, zero)))
+            put(rotations, p, (c, where_positive(absolute(s) - negligible, s, zero)))
             x, y = load(d, k * W), load(e, k * W)
             f = c * x + s * y
             y = c * y - s * x
@@ -144,7 +146,7 @@ def rotate(z, q, c, s, y):
 
 
 @subroutine
-def unrotate(z, row, count, n, cycles, spans, sweeps):
+def unrotate(z, row, count, n, rotations, spans, sweeps):
     """Apply the rotations of `diagonalize`, last one first, to `count` rows of z.
 
     These are real: one vector after the other.
@@ -159,7 +161,7 @@ def unrotate(z, row, count, n, cycles, spans, sweeps):
                 q = stop * W
                 y0, y1, y2, y3 = load(z0, q), load(z1, q), load(z2, q), load(z3, q)
                 for k in range(stop - 1, start - 1, -1):
-                    c, s = get(cycles, (sweep * n + k) * 2 * W)
+                    c, s = get(rotations, (sweep * n + k) * 2 * W)
                     q = k * W
                     y0 = rotate(z0, q, c, s, y0)
                     y1 = rotate(z1, q, c, s, y1)

@@ -13,7 +13,7 @@ import numpy as np
 from .._base import cached
 
 # The largest side of which a vector's worth of matrices stays in the cache.
-BATCHED_SIDE = 64
+BATCHED_STORAGE_SIDE = 64
 # Steps of Lanczos that tell which matrix has about the largest norm; more for matrices
 # above LARGE, whose top eigenvalues are closer together.
 STEPS, LARGE, LARGE_STEPS = 16, 192, 24
@@ -203,7 +203,7 @@ Storage: TypeAlias = Panels | Batched
 @cached(maxsize=256)
 def storage_of(side: int) -> Storage:
     """The storage in which single-precision matrices of this side are factorized."""
-    return Batched(side) if side <= BATCHED_SIDE else Panels(side)
+    return Batched(side) if side <= BATCHED_STORAGE_SIDE else Panels(side)
 
 
 def lanczos_steps(side: int) -> int:

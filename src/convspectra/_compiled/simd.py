@@ -20,7 +20,7 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 from numba.np.arrayobj import make_array
 
 BYTES = 64  # of a vector: an AVX-512 register and a line of the cache
-INDEX = ir.IntType(32)
+INDEX32 = ir.IntType(32)
 # Whether a vector is one register, of 32 (AVX-512). Elsewhere it takes two of 16 or
 # more, and a loop with as many sums in hand as AVX-512 needs would keep them in memory.
 ONE_REGISTER = bool(get_host_cpu_features().get("avx512f"))
@@ -115,9 +115,9 @@ def lanes(typingctx, array):
 def repeated(builder, vector, x):
     """The vector with x in every lane."""
     none = ir.Constant(vector.ir, ir.Undefined)
-    zeros = ir.Constant(ir.VectorType(INDEX, vector.width), None)
+    zeros = ir.Constant(ir.VectorType(INDEX32, vector.width), None)
     return builder.shuffle_vector(
-        builder.insert_element(none, x, INDEX(0)), none, zeros
+        builder.insert_element(none, x, INDEX32(0)), none, zeros
     )
 
 
@@ -201,16 +201,6 @@ def highest(typingctx, a):
 
 
 @intrinsic
-def first(typingctx, a):
-    """The number in the first lane."""
-
-    def codegen(context, builder, sig, args):
-        return builder.extract_element(args[0], INDEX(0))
-
-    return a.dtype(a), codegen
-
-
-@intrinsic
 def where_less(typingctx, a, b, x, y):
     """x where a < b, else y (also where a or b is NaN)."""
 
@@ -244,8 +234,8 @@ def maximum(typingctx, a, b):
 def _mask(builder, width, count):
     """True in the first `count` lanes."""
     counts = ir.Constant(ir.VectorType(count.type, width), ir.Undefined)
-    zeros = ir.Constant(ir.VectorType(INDEX, width), None)
-    one = builder.insert_element(counts, count, INDEX(0))
+    zeros = ir.Constant(ir.VectorType(INDEX32, width), None)
+    one = builder.insert_element(counts, count, INDEX32(0))
     numbers = ir.Constant(counts.type, list(range(width)))
     return builder.icmp_signed("<", numbers, builder.shuffle_vector(one, counts, zeros))
 
@@ -257,7 +247,7 @@ def load_first(typingctx, array, index, count):
 
     def codegen(context, builder, sig, args):
         p = address(context, builder, array, *args[:2], vector)
-        size = ir.Constant(INDEX, array.dtype.bitwidth // 8)
+        size = ir.Constant(INDEX32, array.dtype.bitwidth // 8)
         zeros = ir.Constant(vector.ir, [0.0] * vector.width)
         operands = [p, size, _mask(builder, vector.width, args[2]), zeros]
         name = "llvm.masked.load"
@@ -272,7 +262,7 @@ def store_first(typingctx, array, index, value, count):
 
     def codegen(context, builder, sig, args):
         p = address(context, builder, array, *args[:2], value)
-        size = ir.Constant(INDEX, array.dtype.bitwidth // 8)
+        size = ir.Constant(INDEX32, array.dtype.bitwidth // 8)
         operands = [args[2], p, size, _mask(builder, value.width, args[3])]
         _call(builder, "llvm.masked.store", value, ir.VoidType(), operands, ".p0")
         return context.get_dummy_value()

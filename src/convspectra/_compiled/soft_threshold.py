@@ -50,7 +50,7 @@ SQUARED_LIMIT = 64.0
 
 
 @subroutine
-def decompose(y, a, m, n, row, level, d, e, f, phase, s, t, cycles, spans):
+def decompose(y, a, m, n, row, level, d, e, f, phase, s, t, rotations, spans):
     """Set d to the singular values of Y up to signs, if they are not far below the
     level, and all else that their vectors follow from. Returns the number of sweeps."""
     W = lanes(y)
@@ -65,7 +65,7 @@ def decompose(y, a, m, n, row, level, d, e, f, phase, s, t, cycles, spans):
     else:
         a[:] = y
         bidiagonalize(a, m, n, row, d, e, f, phase, s, t, None)
-    sweeps = diagonalize(d, e, n, cycles, spans)
+    sweeps = diagonalize(d, e, n, rotations, spans)
     if is_squared:
         for p in range(0, n * W, W):
             x = load(d, p)
@@ -136,7 +136,7 @@ def soft_threshold(re, im, bound, start, stop):
     phase, top = aligned(row, flat_re), aligned(W, flat_re)
     d, e = aligned(n * W, flat_re), aligned(n * W, flat_re)
     f = aligned(n * W, flat_re)
-    cycles = aligned(SWEEPS * n * n * S, flat_re)
+    rotations = aligned(SWEEPS * n * n * S, flat_re)
     spans = np.empty((SWEEPS * n, 2), np.int64)
     z[:] = 0
     zero, one = splat(load(y, 0), 0), splat(load(y, 0), 1)
@@ -168,10 +168,10 @@ def soft_threshold(re, im, bound, start, stop):
             level = zero - maximum(zero - limit * small, zero - norm)
             level = where_positive(norm, level, one)
             sweeps = decompose(
-                y, a, m, n, row, level, d, e, f, phase, s, t, cycles, spans
+                y, a, m, n, row, level, d, e, f, phase, s, t, rotations, spans
             )
             count = select(d, top, dtype(bound), n, row, z, gain)
-            unrotate(z, row, count, n, cycles, spans, sweeps)
+            unrotate(z, row, count, n, rotations, spans, sweeps)
             for j in range(count):
                 for i in range(n - 1, -1, -1):
                     x = load(z, j * row + i * W)

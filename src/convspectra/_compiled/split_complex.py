@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 
 from .simd import address, repeated, vector_of
 
-INDEX = ir.IntType(64)
+INDEX64 = ir.IntType(64)
 FUSE = ("contract",)  # a product and a sum may be one instruction
 
 
@@ -31,7 +31,7 @@ def _store(builder, x, place, array):
 def _places(context, builder, array, args, vector):
     """The addresses of a vector and of the one after it."""
     p = address(context, builder, array, *args, vector)
-    return [p, builder.gep(p, [INDEX(1)])]
+    return [p, builder.gep(p, [INDEX64(1)])]
 
 
 @intrinsic
@@ -132,7 +132,7 @@ def put_entry(typingctx, array, index, x, one):
         places = _places(context, builder, array, args[:2], x.dtype)
         for part, p in zip(cgutils.unpack_tuple(builder, args[2]), places):
             if is_single:
-                number = builder.extract_element(part, INDEX(0))
+                number = builder.extract_element(part, INDEX64(0))
                 p = builder.bitcast(p, number.type.as_pointer())
                 _store(builder, number, p, array)
             else:

@@ -20,7 +20,7 @@ from .symbol import Taps, first_axis_taps, phase_factors, runs_of
 RUNS = 4
 # Entries of matrices that are made together: a cache's worth of small matrices, or
 # LARGE_BATCH large ones, if these have no more than MOST_ENTRIES.
-CACHED_ENTRIES, LARGE_BATCH, MOST_ENTRIES = 2**17, 8, 2**21
+SMALL_BATCH_ENTRIES, LARGE_BATCH, MOST_ENTRIES = 2**17, 8, 2**21
 
 
 class ColumnSymbols:
@@ -60,7 +60,7 @@ class ColumnSymbols:
         """
         phase: Array = phase_factors(self.shifts, frequencies, grid_sizes)
         entries = math.prod(self.shape)
-        most = max(LARGE_BATCH, CACHED_ENTRIES // entries)
+        most = max(LARGE_BATCH, SMALL_BATCH_ENTRIES // entries)
         most = max(1, min(most, MOST_ENTRIES // entries, len(phase)))
         # One workspace: to fault in fresh memory takes longer than the products.
         new = np.empty if len(self.phases) == 1 else np.zeros

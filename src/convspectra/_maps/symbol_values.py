@@ -11,7 +11,7 @@ from .symbol import Taps, block_size, chunks, phase_like, symbol
 
 # The largest side of which a vector's worth of matrices stays in the cache, and the
 # fewest matrices that are worth a vector.
-BATCHED_SIDE, BATCHED_COUNT = 128, 4
+BATCHED_VALUES_SIDE, BATCHED_COUNT = 128, 4
 # Products that are worth a thread: sides cubed, of matrices one by one and in batches.
 THREAD_PRODUCTS, BATCHED_THREAD_PRODUCTS = 2**18, 2**20
 
@@ -23,7 +23,7 @@ def values_at(
     groups, out, _ = taps.channel_shape
     shape = (len(frequencies), groups, min(out, taps.columns))
     values = np.empty(shape, taps.weight.real.dtype)
-    if len(frequencies) * groups >= BATCHED_COUNT and shape[-1] <= BATCHED_SIDE:
+    if len(frequencies) * groups >= BATCHED_COUNT and shape[-1] <= BATCHED_VALUES_SIDE:
         symbols = BatchedSymbols(taps)
         set_values(symbols, symbols.phases(frequencies, grid_sizes), values)
     else:

@@ -15,9 +15,9 @@ from .._maps.matrix_free import Operator, operator_of
 from .._maps.tiling import tiling
 from .._route import Method, NormRoute
 from .banded_certificate import Failure, certified
-from .banded_rounding import factor_loss, formed_gram
+from .banded_rounding import banded_factor_loss, formed_gram
 from .block_compression import block_compression
-from .lanczos import BASIS, Pair, gain_of
+from .lanczos import BASIS, Pair, unit_pair
 from .peak import NO_PROGRESS
 from .rounding import SLACK
 from .top_vectors import (
@@ -51,7 +51,9 @@ def banded_norm(
     """
     kernel, operator = to_numpy(weight), operator_of(weight, stencil)
     formed = formed_gram(kernel, gram) if gram.pieces else 0.0  # 0: no column is read
-    loss = max((factor_loss(tiling(piece)) for piece in gram.pieces), default=0.0)
+    loss = max(
+        (banded_factor_loss(tiling(piece)) for piece in gram.pieces), default=0.0
+    )
     least, near = max(SLACK * rtol, 4 * loss), rtol / 10
     pairs = [
         _attained_in(slice(group, group + 1), weight, operator, None, near)
@@ -99,4 +101,4 @@ def _attained_in(
     mine = to_numpy(found.x)
     whole = np.zeros((stencil.groups, *mine.shape[1:]), mine.dtype)
     whole[groups] = mine
-    return gain_of(operator.apply, asarray_like(operator.taps, whole))
+    return unit_pair(operator.apply, asarray_like(operator.taps, whole))

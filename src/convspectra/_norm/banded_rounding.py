@@ -12,7 +12,7 @@ import numpy as np
 from .._arrays.array import Array
 from .._maps.banded import BandedGram
 from .._maps.tiling import Tiling
-from .rounding import UNIT_DOUBLE, UP, cholesky, complex_gamma, gamma, layer_size
+from .rounding import UNIT_DOUBLE, UP, cholesky_error, complex_gamma, gamma, layer_size
 
 
 def formed_gram(weight: Array, gram: BandedGram) -> float:
@@ -54,17 +54,18 @@ class BandedRounding:
 
         With P the sum over m < k of L_im L_km^H, S = fl(A_ik - P) is off from A_ik - P
         by at most complex_gamma(reach) |L| |L|^H and u |S|. On the diagonal its factor
-        adds cholesky(2 tile) |L_kk| |L_kk|^H. Beside it S = L_ik L_kk^H + D by the
-        definition of D, whose norm is `solves`. On the diagonal A itself was rounded
-        once. All of this together is within
+        adds cholesky_error(2 tile) |L_kk| |L_kk|^H. Beside it S = L_ik L_kk^H + D by
+        the definition of D, whose norm is `solves`. On the diagonal A itself was
+        rounded once. All of this together is within
 
-            |A - L L^H| <= cholesky(2 reach + 4) |L| |L|^H + (1 + u) |D|.
+            |A - L L^H| <= cholesky_error(2 reach + 4) |L| |L|^H + (1 + u) |D|.
 
         D stands below the diagonal and D^H above it. For the norm of |L| |L|^H see
-        `factor_loss`; its diagonal is the one of L L^H, so that with A it is at most
-        (square + formed) / (1 - cholesky): G has no diagonal entry below -formed.
+        `banded_factor_loss`; its diagonal is the one of L L^H, so that with A it is at
+        most (square + formed) / (1 - cholesky_error): G has no diagonal entry below
+        -formed.
         """
-        loss = factor_loss(tiles) * (self.square + self.formed)
+        loss = banded_factor_loss(tiles) * (self.square + self.formed)
         return (loss + 2 * solves) * (1 + 8 * UNIT_DOUBLE)
 
     def upper(self, error: float) -> float:
@@ -72,7 +73,7 @@ class BandedRounding:
         return math.sqrt(self.square + error + self.formed) * UP
 
 
-def factor_loss(tiles: Tiling) -> float:
+def banded_factor_loss(tiles: Tiling) -> float:
     """What L L^H may be off by in norm from A, over the largest number on its diagonal.
 
     B = |L| |L|^H is positive semidefinite and has tiles where L L^H may have some. A
@@ -80,7 +81,7 @@ def factor_loss(tiles: Tiling) -> float:
     and these have at most their traces: so |B| <= neighbors * side times the largest
     number on its diagonal.
     """
-    c = cholesky(2 * tiles.reach + 4, UNIT_DOUBLE)
+    c = cholesky_error(2 * tiles.reach + 4, UNIT_DOUBLE)
     return c / (1 - c) * tiles.neighbors * tiles.side if c < 1 else math.inf
 
 

@@ -1,9 +1,8 @@
 """The norm of a layer that pads with zeros, by small matrices of its symbol.
 
 `compression.py` keeps one number of the symbol at each frequency. This keeps a small
-matrix: what becomes of a few directions of the channels. With the symbol H(f) of a
-torus around the layer and D(f) = [[0, H], [H^H, 0]], any matrix B, and any Hermitian
-matrices M(f),
+matrix, between a few directions of the channels. With the symbol H(f) of a torus around
+the layer and D(f) = [[0, H], [H^H, 0]], any matrix B, and any Hermitian matrices M(f),
 
     (1)  t - D(f) >= B M(f) B^H  at every frequency,
     (2)  M, cut to the sites of the layer, is positive semidefinite
@@ -28,7 +27,7 @@ from .._price import directions_kept
 from .block import block_of
 from .block_rounding import factor_loss
 from .kept_channels import ADDED, KeptChannels
-from .kept_sites import Cut, cut_to_sites
+from .kept_sites import CutMatrix, cut_to_sites
 from .lanczos import Pair, top_vector
 from .rounding import SLACK, UP
 from .schur import Basis
@@ -86,7 +85,7 @@ def block_compression(
         cut = None
         if small is not None:
             cut = cut_to_sites(small, images, block, ADDED * t)
-        if cut is None:  # too much is left beside the directions
+        if cut is None:  # t is too low for all that is not kept
             return _Attempt(t, None, is_definite=False)
         return _Attempt(t, cut, is_definite=is_definite(cut.matrix))
 
@@ -103,7 +102,7 @@ class _Attempt:
     """A threshold, the cut there, and whether that has a Cholesky factor."""
 
     t: float
-    cut: Cut | None
+    cut: CutMatrix | None
     is_definite: bool
 
     @functools.cached_property
@@ -150,7 +149,7 @@ def _next(low: _Attempt, high: _Attempt | None, rtol: float, most: float) -> flo
     return low.t + (part + ESTIMATE) * (high.t - low.t)
 
 
-def _least_eigenvalue(cut: Cut) -> float:
+def _least_eigenvalue(cut: CutMatrix) -> float:
     """About; it is not below this."""
     matrix = cut.matrix
     largest = float(np.abs(matrix).sum(axis=1).max())

@@ -11,7 +11,7 @@ import numpy as np
 from .._maps.symbol import Taps
 from .rounding import (
     UNIT_DOUBLE,
-    cholesky,
+    cholesky_error,
     complex_gamma,
     gamma,
     of_symbol,
@@ -25,11 +25,11 @@ MEASURED = 1 + 1e-6
 def factor_loss(matrix: np.ndarray) -> float:
     """What L L^H is off by in norm from a matrix that has a Cholesky factor L.
 
-    At most c |L| |L|^H in absolute values, see `cholesky`. That is positive
+    At most c |L| |L|^H in absolute values, see `cholesky_error`. That is positive
     semidefinite: its norm is at most its trace, which is that of L L^H, and so at most
     the trace of the matrix over 1 - c.
     """
-    c = cholesky(2 * len(matrix), UNIT_DOUBLE)
+    c = cholesky_error(2 * len(matrix), UNIT_DOUBLE)
     trace = float(np.trace(matrix).real) * MEASURED
     return c / (1 - c) * trace if c < 1 else math.inf
 
@@ -38,7 +38,7 @@ def elimination_loss(matrix: np.ndarray, own: np.ndarray) -> float:
     """What `eliminate` may have lost, in norm, from the matrix that it has factorized.
 
     With the factor L = [L1; L2] of the first columns, [L1; L2] [L1; L2]^H is off by
-    `factor_loss` where it stands for the matrix, and what is left is own - L2 L2^H: a
+    `factor_loss` where it stands for the matrix, and the complement is own - L2 L2^H: a
     sum of a number and at most `side` products, so that it is off by a complex_gamma
     of |own| + |L2|^2. The squares in L2 are at most the last part of the diagonal.
     """

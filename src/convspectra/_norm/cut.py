@@ -71,7 +71,7 @@ def cut_to_box(a: np.ndarray, sites: tuple[int, ...], *, even: bool) -> Cut:
         those = np.unique(np.minimum(heavy, mirror[heavy]))
         solved = _solve_lines(lines[those], first)
         other = mirror[those]
-        tops[other], weights[other] = solved.uppers, _turned(solved.weights)
+        tops[other], weights[other] = solved.uppers, _at_minus_f(solved.weights)
         tops[those], weights[those] = solved.uppers, solved.weights
         done[other] = done[those] = True
     return Cut(found.upper, (weights * share[:, None]).T.reshape(a.shape))
@@ -86,14 +86,14 @@ def _mirror(shape: tuple[int, ...]) -> np.ndarray:
     return np.asarray(np.ravel_multi_index(tuple(mirrored), shape))
 
 
-def heaviest(share: np.ndarray, left: float) -> np.ndarray:
-    """The largest shares, without which no more than `left` of the whole is left."""
+def heaviest(share: np.ndarray, rest: float) -> np.ndarray:
+    """The numbers of the largest shares; all others sum to at most `rest`."""
     order = np.argsort(share)
-    light = np.cumsum(share[order]) <= left
+    light = np.cumsum(share[order]) <= rest
     return order[~light]
 
 
-def _turned(weights: np.ndarray) -> np.ndarray:
+def _at_minus_f(weights: np.ndarray) -> np.ndarray:
     """The weights at -f."""
     return weights[:, -np.arange(weights.shape[1])]
 

@@ -27,7 +27,7 @@ CONVERGED, PATIENCE, NOISE = 1e-6, 4, 1e-3
 def cut_at_once(a: np.ndarray, sites: tuple[int, ...], *, even: bool) -> Cut:
     """As `cut_to_box`, and mostly closer; for boxes of at most MOST_SITES."""
     bases = [waves(n, points) for n, points in zip(sites, a.shape)]
-    matrix, largest = _between_sites(a, bases), float(a.max())
+    matrix, largest = _compressed_matrix(a, bases), float(a.max())
     parts = _by_parity(sites) if even else [np.arange(len(matrix))]
     blocks = [matrix[np.ix_(part, part)] for part in parts]
     wave = _damped_wave(np.unravel_index(a.argmax(), a.shape), bases)
@@ -50,7 +50,7 @@ def cut_at_once(a: np.ndarray, sites: tuple[int, ...], *, even: bool) -> Cut:
     return Cut(min(above * UP, largest), wave**2)
 
 
-def _between_sites(a: np.ndarray, bases: Sequence[np.ndarray]) -> np.ndarray:
+def _compressed_matrix(a: np.ndarray, bases: Sequence[np.ndarray]) -> np.ndarray:
     """B diag(a) B^T, where B is the product of the bases of all axes."""
     found = a
     for basis in bases:

@@ -1,9 +1,10 @@
-"""What is left of t - D(f) on some directions of the channels, at every frequency.
+"""Schur complements of t - D(f) on some directions of the channels, by frequency.
 
 D(f) = [[0, H], [H^H, 0]] with the symbol H. Let h be H, or its adjoint if that has
 fewer rows, y a vector of its rows and x one of its columns, q the directions of x that
 are kept, and a the part of x along them. What of x is orthogonal to q has nothing but t
-on the diagonal of t - D, and is eliminated at once. Left on y and a is, with z = h q,
+on the diagonal of t - D, and is eliminated at once. With z = h q, the complement on y
+and a is
 
     [t - (h h^H - z z^H) / t,  -z]
     [          -z^H         ,   t].
@@ -18,7 +19,7 @@ import numpy as np
 from .._arrays.threads import spread
 from .block import Block
 from .block_rounding import SymbolRounding, off_orthonormal
-from .schur import Basis, Left, eliminate
+from .schur import Basis, SchurComplement, eliminate
 
 # What is added to the diagonal for an elimination, over t: see `eliminate`.
 ADDED = 4.0
@@ -34,7 +35,7 @@ class _Known:
 
 
 class KeptChannels:
-    """The matrices that are left, (frequencies, n, n): directions of outputs first.
+    """Schur complements (frequencies, n, n): directions of outputs first.
 
     Attributes
     ----------
@@ -51,7 +52,7 @@ class KeptChannels:
         self.distortion = 1 + 2 * off_orthonormal(self.basis.vectors)
         self._known: list[_Known | None] = [None] * len(block.frequencies)
 
-    def at(self, t: float) -> Left | None:
+    def at(self, t: float) -> SchurComplement | None:
         """For this threshold; None if it is too low to hold beside the directions."""
         count, n = len(self._known), self.count
         matrices, lost = np.empty((count, n, n), complex), np.zeros(count)
@@ -63,17 +64,17 @@ class KeptChannels:
                     return
                 known = self._known[number] or self._make(number)
                 self._known[number] = known
-                left = eliminate(_on_rows(known, t), n, ADDED * t)
-                if left is None:
+                complement = eliminate(_on_rows(known, t), n, ADDED * t)
+                if complement is None:
                     lost[number] = np.inf
                     return
-                lost[number] = left.lost + self.rounding.formed(known.size, t)
-                matrices[number] = np.roll(left.matrix, back, axis=(0, 1))
+                lost[number] = complement.lost + self.rounding.formed(known.size, t)
+                matrices[number] = np.roll(complement.matrix, back, axis=(0, 1))
 
         spread(some, count)
         if np.isinf(lost).any():
             return None
-        return Left(matrices, float(lost.max()) + self.rounding.symbol)
+        return SchurComplement(matrices, float(lost.max()) + self.rounding.symbol)
 
     def _make(self, number: int) -> _Known:
         h = self.block.matrix(number)

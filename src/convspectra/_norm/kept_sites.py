@@ -1,8 +1,9 @@
 """Small matrices on a torus, cut to the sites of a layer one axis after the other.
 
 After a cut along one axis there is a matrix for each frequency of the others, between
-directions on all sites of that axis. Of these again only some are kept: see `schur`.
-That is less, so that the cut along the next axis may only be too low.
+directions on all sites of that axis. Of these again only some are kept: the Schur
+complement on them takes the place of the matrix (see `schur`). It is no larger, so that
+the cut along the next axis is still a lower bound of the cut along both.
 """
 
 import math
@@ -14,7 +15,7 @@ from .._arrays.threads import spread
 from .._maps.symbol import phase_factors
 from .block import Block
 from .block_rounding import cut_loss, off_orthonormal, turned_loss
-from .schur import Basis, Left, eliminate
+from .schur import Basis, SchurComplement, eliminate
 
 # The largest side of a matrix between what is kept on all sites of the next axis. (A
 # vector on two axes has no more directions than there are sites on one.)
@@ -22,7 +23,7 @@ KEPT_SIDE = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cut:
+class CutMatrix:
     """A real symmetric matrix that bounds the cut from below.
 
     Attributes
@@ -40,20 +41,23 @@ class Cut:
 
 
 def cut_to_sites(
-    left: Left, images: list[np.ndarray], block: Block, added: float
-) -> Cut | None:
-    """Cut to the sites of a block; None if too much is left beside what is kept.
+    complement: SchurComplement,
+    images: list[np.ndarray],
+    block: Block,
+    added: float,
+) -> CutMatrix | None:
+    """Cut to the sites of a block; None if what is not kept is not positive definite.
 
     Parameters
     ----------
-    left : Left
+    complement : SchurComplement
         Matrices (frequencies, n, n).
     images : list of array
         A vector near the lowest eigenvector: on rows (*rows, directions), and on cells.
     added : float
         See `eliminate`.
     """
-    matrices, lost = block.over_grid(left.matrix), left.lost
+    matrices, lost = block.over_grid(complement.matrix), complement.lost
     sites = list(zip(block.rows, block.cells))
     for one, following in zip(sites, [*sites[1:], None]):
         lags = _by_lag(matrices)
@@ -67,7 +71,7 @@ def cut_to_sites(
         if following is None:
             matrix = np.real(_between_sites(lags, one, counts))
             start = np.concatenate([image.ravel() for image in images])
-            return Cut(matrix, start, lost + float(axis_lost))
+            return CutMatrix(matrix, start, lost + float(axis_lost))
         most = max(1, KEPT_SIDE // sum(map(len, following)))
         bases = [
             Basis.of(image.reshape(-1, image.shape[-1]).T, most) for image in images
@@ -112,8 +116,8 @@ def _keep(
     bases: list[Basis],
     axis_lost: np.ndarray,
     added: float,
-) -> Left | None:
-    """What is left at each frequency of the other axes: (*sizes, n, n)."""
+) -> SchurComplement | None:
+    """The complement at each frequency of the other axes: (*sizes, n, n)."""
     rest, n = lags.shape[1:-2], sum(basis.count for basis in bases)
     flat = lags.reshape(len(lags), -1, *lags.shape[-2:])
     every = np.indices(rest).reshape(len(rest), -1)
@@ -128,23 +132,23 @@ def _keep(
             place = own[number]
             matrix = _between_sites(flat[:, place], sites, counts)
             before = turned_loss(matrix) + axis_lost.reshape(-1)[place]
-            left = eliminate(_turned(matrix, bases), n, added)
-            if left is None:
+            complement = eliminate(_in_bases(matrix, bases), n, added)
+            if complement is None:
                 lost[number] = np.inf
                 return
-            lost[number] = (before + left.lost) * (1 + 4 * off)
-            matrices[mirror[place]] = left.matrix.conj()
-            matrices[place] = left.matrix
+            lost[number] = (before + complement.lost) * (1 + 4 * off)
+            matrices[mirror[place]] = complement.matrix.conj()
+            matrices[place] = complement.matrix
             if mirror[place] == place:  # the mean with its conjugate does as well
-                matrices[place] = np.real(left.matrix)
+                matrices[place] = np.real(complement.matrix)
 
     spread(some, len(own))
     if not math.isfinite(float(lost.max())):
         return None
-    return Left(matrices.reshape(*rest, n, n), float(lost.max()))
+    return SchurComplement(matrices.reshape(*rest, n, n), float(lost.max()))
 
 
-def _turned(matrix: np.ndarray, bases: list[Basis]) -> np.ndarray:
+def _in_bases(matrix: np.ndarray, bases: list[Basis]) -> np.ndarray:
     """In these bases of its first and its last rows, with all that is kept last."""
     sides = [len(basis.vectors) for basis in bases]
     ends = np.cumsum([0, *sides])

@@ -43,8 +43,8 @@ class Pair:
     y: Array
 
 
-def gain_of(apply: Callable[[Array], Array], x: Array) -> Pair:
-    """The gain of a map for the input `x`, scaled to length 1."""
+def unit_pair(apply: Callable[[Array], Array], x: Array) -> Pair:
+    """The pair of the input `x`, scaled to length 1."""
     x = x / (frobenius_norm(x) or 1.0)
     y = apply(x)
     return Pair(frobenius_norm(y), x, y)

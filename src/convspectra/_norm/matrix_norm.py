@@ -7,7 +7,7 @@ from .._arrays.linalg import are_definite
 from .._maps.matrix import group_matrices, matrix_shape
 from .._maps.matrix_free import Operator
 from .bounds import Bounds
-from .lanczos import Pair, gain_of, top_vector
+from .lanczos import Pair, top_vector, unit_pair
 from .peak import NO_PROGRESS
 from .rounding import TIGHT, of_matrix
 from .top_vectors import pair_derivative
@@ -53,7 +53,7 @@ def _pair_by_lanczos(operator: Operator, matrices: Array, rtol: float) -> Pair:
     start = asarray_like(matrices, np.random.default_rng(0).standard_normal(shape))
     x = top_vector(gram, start, rtol=rtol)
     image = xp.reshape(x, (stencil.groups, stencil.in_channels, *stencil.columns))
-    return gain_of(operator.apply, image)
+    return unit_pair(operator.apply, image)
 
 
 def _pair_by_eigh(operator: Operator, gram: Array) -> Pair:
@@ -70,4 +70,4 @@ def _pair_by_eigh(operator: Operator, gram: Array) -> Pair:
     )
     here = asarray_like(gram, np.arange(stencil.groups).reshape(-1, 1) == group)
     top = xp.reshape(here * vectors[group, :, -1][None, :], (stencil.groups, *shape))
-    return gain_of(operator.apply, operator.apply_adjoint(top) if wide else top)
+    return unit_pair(operator.apply, operator.apply_adjoint(top) if wide else top)

@@ -13,7 +13,7 @@ from .._arrays.array import Array, asarray_like
 from .._arrays.linalg import is_definite
 from .._maps.symbol import Taps
 from .peak import NO_PROGRESS, Peak
-from .rounding import UNIT_DOUBLE, Allowance, effective_rtol, of_symbol, power
+from .rounding import UNIT_DOUBLE, Allowance, effective_rtol, of_symbol, power_error
 
 # The largest side at which a decomposition takes less time than an iteration; and that
 # at which SQUARINGS products of a matrix take less time than Lanczos.
@@ -119,7 +119,7 @@ def _by_power(
     x = _largest_row(high)
     image = x @ short
     lower = allowance.lower(_length(image) / _length(x))
-    upper = allowance.upper(math.sqrt(size * root * (1 + power(len(gram)))))
+    upper = allowance.upper(math.sqrt(size * root * (1 + power_error(len(gram)))))
     return MatrixNorm(lower, upper, x, image) if upper <= lower * (1 + rtol) else None
 
 

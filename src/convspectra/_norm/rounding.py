@@ -166,7 +166,7 @@ def of_symbol(taps: Taps, unit: float) -> Allowance:
     side, other = sorted((taps.channel_shape[1], taps.columns))
     return Allowance(
         certified=certificate(side, other, unit),
-        gain=gain(side, other, unit),
+        gain=gain_error(side, other, unit),
         absolute=symbol_entries(taps, unit) * _symbol_size(taps),
     )
 
@@ -177,7 +177,7 @@ def of_stated_matrix(rows: int, columns: int) -> Allowance:
     side, other = sorted((rows, columns))
     return Allowance(
         certified=certificate(side, other, UNIT_DOUBLE),
-        gain=gain(side, other, UNIT_DOUBLE),
+        gain=gain_error(side, other, UNIT_DOUBLE),
         absolute=0.0,
     )
 
@@ -245,7 +245,7 @@ def certificate(side: int, columns: int, unit: float) -> float:
 
     `side` is the shorter side of H, and G = H H^H. By (2) and (3) the computed G is off
     by at most g |H|^2 with g = gram_entries * side. If the factorization ends, then by
-    `cholesky` G has no eigenvalue above t^2 (1 + c): |L| |L|^H is positive
+    `cholesky_error` G has no eigenvalue above t^2 (1 + c): |L| |L|^H is positive
     semidefinite, so that its norm is at most its trace, which is that of L L^H, and
     that of t^2 - G but for a relative gamma; the diagonal of G is a sum of squares, so
     that this is at most side * t^2. Squaring t costs one more u, and rounding it to
@@ -263,10 +263,10 @@ def certificate(side: int, columns: int, unit: float) -> float:
 def _by_trace(side: int, unit: float) -> float:
     """How far G may be above t, relatively, where t - G has a factor: `certificate`."""
     trace = side * (1 + gamma(2 * side, unit))
-    return cholesky(2 * side, unit) * trace + 2 * unit
+    return cholesky_error(2 * side, unit) * trace + 2 * unit
 
 
-def cholesky(additions: int, unit: float) -> float:
+def cholesky_error(additions: int, unit: float) -> float:
     """What L L^H may be off by from A = t - G, over |L| |L|^H in absolute values.
 
     [Higham], Theorem 10.3, has gamma(n + 1) for real matrices of side n if the
@@ -296,10 +296,10 @@ def cholesky_norm(additions: int, side: int, size: float, unit: float) -> float:
     column: side + 4 roundings each (three in the diagonal, two in an absolute value).
     Or it is a trace, which is that of t - G but for a relative gamma(2 side).
     """
-    return cholesky(additions, unit) * size * (1 + gamma(2 * side + 12, unit))
+    return cholesky_error(additions, unit) * size * (1 + gamma(2 * side + 12, unit))
 
 
-def power(side: int) -> float:
+def power_error(side: int) -> float:
     """How far |G| may be above s |P_k|_F^(1 / 2^k) as computed, relatively.
 
     With P_0 = fl(G / s) and P_j+1 = fl(P_j P_j^T), in double precision. The norm of
@@ -314,7 +314,7 @@ def power(side: int) -> float:
     return 4 * gamma(side * side + side + 16, UNIT_DOUBLE)
 
 
-def gain(side: int, columns: int, unit: float) -> float:
+def gain_error(side: int, columns: int, unit: float) -> float:
     """How far a computed |x H| / |x| may be above the norm of H, relatively.
 
     The vector x is as long as the shorter side. By (2) and (3) the product is off by at
@@ -397,7 +397,7 @@ def of_cut(sites: Sequence[int], points: Sequence[int]) -> Allowance:
     )
 
 
-def interpolation(terms: int, lebesgue: float) -> float:
+def interpolation_error(terms: int, lebesgue: float) -> float:
     """What an interpolated Gram matrix may be off by in single precision, in norm.
 
     Relative to the largest Frobenius norm at a node. A number is a real sum of weights

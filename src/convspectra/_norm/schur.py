@@ -1,9 +1,9 @@
-"""What is left of a Hermitian matrix on a few directions, all others eliminated.
+"""Schur complements of Hermitian matrices, on the few directions that are kept.
 
 In a basis whose last vectors are those directions, the first columns of a Cholesky
 factor L eliminate all others. With its rows L2 that belong to what is kept, and the
-matrix's own block A there, A - L2 L2^H is left: the matrix is at least as large as this
-on the directions, and zero elsewhere.
+matrix's own block A there, the complement is A - L2 L2^H. The matrix is at least this
+on the directions and zero elsewhere: their difference is positive semidefinite.
 """
 
 import math
@@ -33,18 +33,20 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Left:
-    """What is left, and by how much in norm it may be too large."""
+class SchurComplement:
+    """One or many as computed, and by how much in norm they may be too large."""
 
     matrix: np.ndarray
     lost: float
 
 
-def eliminate(matrix: np.ndarray, kept: int, added: float) -> Left | None:
-    """What is left on the last `kept` numbers; None if the others are not positive.
+def eliminate(matrix: np.ndarray, kept: int, added: float) -> SchurComplement | None:
+    """The Schur complement on the last `kept` rows; overwrites the matrix.
 
-    `added` goes to the diagonal there, for the factorization to go through: any number
-    larger than what is left is negative by. The matrix is overwritten.
+    None if the block of all other rows is not positive definite. The complement need
+    not be, but LAPACK factorizes the whole matrix: so `added` is put on the diagonal of
+    the last rows, on which the columns used here do not depend. It must be larger than
+    the complement is negative by.
     """
     own = matrix[-kept:, -kept:].copy()
     last = np.arange(len(matrix) - kept, len(matrix))
@@ -56,5 +58,6 @@ def eliminate(matrix: np.ndarray, kept: int, added: float) -> Left | None:
     if not math.isfinite(float(np.trace(factor).real)):
         return None
     beside = factor[-kept:, :-kept]
-    left = own - beside @ beside.conj().T
-    return Left((left + left.conj().T) / 2, elimination_loss(matrix, own))
+    complement = own - beside @ beside.conj().T
+    complement = (complement + complement.conj().T) / 2
+    return SchurComplement(complement, elimination_loss(matrix, own))

@@ -21,7 +21,7 @@ from .rounding import (
     DOWN_SINGLE,
     UNIT_SINGLE,
     cholesky_norm,
-    interpolation,
+    interpolation_error,
     lebesgue_constant,
 )
 
@@ -69,7 +69,7 @@ class ScreeningPass(GramPass):
         # The Frobenius norm counts entries off the diagonal twice.
         largest = math.sqrt(2 * squares.max())
         lebesgue = lebesgue_constant(nodes.grid_sizes)
-        self.interpolation_error = largest * interpolation(nodes.terms, lebesgue)
+        self.interpolation_error = largest * interpolation_error(nodes.terms, lebesgue)
         self.factor_error = cholesky_norm(
             storage.additions, side, storage.factor_bound, UNIT_SINGLE
         )

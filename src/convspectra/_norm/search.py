@@ -24,11 +24,11 @@ Taps come in double precision and near 1 in size, as `normalized` makes them.
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._arrays.array import asarray_like, is_host
+from .._arrays.array import Array, asarray_like, is_host
 from .._base import cached
 from .._maps.split_complex import BatchedSymbols
 from .._maps.symbol import (
@@ -64,7 +64,7 @@ ESTIMATE_MARGIN = 1e-5
 # matrices have no more entries together than SAMPLED_ENTRIES.
 SAMPLE, SAMPLED_ENTRIES = 16, 2**18
 # The largest side at which a decomposition takes less time than Lanczos.
-DECOMPOSED_SIDE = 32
+EXACT_VECTORS_SIDE = 32
 
 
 def norm_on_torus(
@@ -109,7 +109,7 @@ def dilation_reduced(taps: Taps) -> tuple[Taps, np.ndarray]:
 
 @cached(maxsize=256)
 def _reduced(pattern: Pattern) -> Pattern:
-    """The same object for the same question: caches go by it."""
+    """Cached: equal patterns give the identical object, by which others are cached."""
     return replace(pattern, shifts=pattern.shifts // common_steps(pattern.shifts))
 
 
@@ -127,6 +127,16 @@ def _norm_on_grid(
         return norm_of_small_matrices(taps, kept)
     boxes = single_points(kept.points, taps.degree, grid_sizes)
     return _Search(taps, boxes, route, effective_rtol(rtol)).run()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """Where the largest norm found is, and its singular vectors."""
+
+    center: np.ndarray
+    group: int
+    left: Array
+    right: Array
 
 
 class _Search:
@@ -162,73 +172,75 @@ class _Search:
         self.side = min(out, taps.columns)
         self.rtol, self.allowance = rtol, of_symbol(taps, UNIT_DOUBLE)
         self.lower, self.threshold = 0.0, self.allowance.threshold(0.0, rtol)
-        # The frequency, group and vectors of the largest norm found.
         left, right = (
             asarray_like(taps.weight, np.zeros(n)) for n in (out, taps.columns)
         )
-        self.found = (np.zeros_like(grid_sizes), 0, left, right)
+        self.found = _Found(np.zeros_like(grid_sizes), 0, left, right)
         self.smallest_square = 0.0  # a bound of all |H(f) x|^2 from below
 
     def run(self) -> Peak:
-        boxes = self._unsettled(self.boxes)
+        boxes = self._boxes_left(self.boxes)
         if len(boxes) and may_be_flat(self.taps, self.threshold):
             self.smallest_square = smallest_square(
                 self.taps, self.boxes, self.half_step, self.allowance
             )
-            boxes = self._unsettled(self.boxes)
+            boxes = self._boxes_left(self.boxes)
         while len(boxes):
-            boxes = self._unsettled(boxes.split())
-        center, group, left, right = self.found
+            boxes = self._boxes_left(boxes.split())
         return Peak(
             lower=self.allowance.lower(self.lower),
             upper=self.allowance.upper(self.threshold),
-            cycles=center / self.grid_sizes,
-            group=group,
-            left=left,
-            right=right,
+            cycles=self.found.center / self.grid_sizes,
+            group=self.found.group,
+            left=self.found.left,
+            right=self.found.right,
         )
 
-    def _unsettled(self, boxes: Boxes) -> Boxes:
-        """The boxes that may hold more than the threshold, after it has risen."""
+    def _boxes_left(self, boxes: Boxes) -> Boxes:
+        """The boxes that may hold more than the threshold, which this may raise."""
         if not (self.threshold and len(boxes)):  # all taps are 0, or all is settled
             return boxes[:0]
         if self.small is None:
             portions = self.first_pass.portions(boxes.centers)
         else:
             portions = slices(len(boxes), self.groups, len(self.small.taps_needed))
-        above = [self._are_above(boxes[part]) for part in portions]
-        return boxes[np.concatenate(above)]
+        return boxes[np.concatenate([self._is_left(boxes[part]) for part in portions])]
 
-    def _are_above(self, boxes: Boxes) -> np.ndarray:
-        """Which boxes may hold more than the threshold, after it has risen."""
+    def _is_left(self, boxes: Boxes) -> np.ndarray:
+        """Which boxes may hold more than the threshold, which this may raise."""
         centers, delta = boxes.centers, boxes.deltas
-        are_above = np.zeros(len(boxes), dtype=bool)
+        is_left = np.zeros(len(boxes), dtype=bool)
         if self.small is not None:
             phases = self.small.phases(centers, self.grid_sizes)
-            return self._are_above_by_values(centers, delta, phases)
-        delta = np.repeat(delta, self.groups)  # one for each matrix
-        above = self._above(centers, np.arange(len(delta)), delta)
+            return self._is_left_by_values(centers, delta, phases)
+        # One for each matrix: number i is group i % groups at frequency i // groups.
+        delta = np.repeat(delta, self.groups)
+        above = self._not_certified(centers, np.arange(len(delta)), delta)
         points, wide = above[delta[above] == 0], above[delta[above] > 0]
         while len(points):  # single frequencies: the threshold has to reach them
-            self._rise(centers, points, self.first_pass.estimates(centers, points))
-            points = self._above(centers, points, delta)
+            self._raise_threshold_or_fail(
+                centers, points, self.first_pass.estimates(centers, points)
+            )
+            points = self._not_certified(centers, points, delta)
         narrow = wide[delta[wide] < NARROW_DELTA]
-        high = self._above(centers, narrow, np.zeros_like(delta))
+        high = self._not_certified(centers, narrow, np.zeros_like(delta))
         if len(high):
-            self._rise(centers, high, self.grams.estimates(centers, high))
-        are_above[wide // self.groups] = True
-        return are_above
+            self._raise_threshold_or_fail(
+                centers, high, self.grams.estimates(centers, high)
+            )
+        is_left[wide // self.groups] = True
+        return is_left
 
-    def _are_above_by_values(
+    def _is_left_by_values(
         self, centers: np.ndarray, delta: np.ndarray, phases: np.ndarray
     ) -> np.ndarray:
-        """As `_are_above`, after the threshold has risen to the largest value.
+        """As `_is_left`, with the threshold raised to the largest value.
 
         Values only claim what is below it; a factor certifies that for each box.
         """
         small = SmallMatrices(self.taps, phases)
         norms = small.norms()
-        self._rise_to(centers, int(np.argmax(norms)), exact=True)
+        self._raise_threshold(centers, int(np.argmax(norms)), exact=True)
         squares = self._squares(delta)
         claimed = np.flatnonzero((delta == 0) | ~(norms.max(axis=1) > np.sqrt(squares)))
         certain = small.are_below(claimed, squares[claimed])
@@ -238,14 +250,17 @@ class _Search:
         square = np.full(len(refused), self.threshold**2)
         if len(refused) and not small.are_below(refused, square).all():
             raise ArithmeticError(NO_AGREEMENT)
-        are_above = np.ones(len(centers), dtype=bool)
-        are_above[claimed[certain]] = False
-        return are_above
+        is_left = np.ones(len(centers), dtype=bool)
+        is_left[claimed[certain]] = False
+        return is_left
 
-    def _above(
+    def _not_certified(
         self, centers: np.ndarray, which: np.ndarray, delta: np.ndarray
     ) -> np.ndarray:
-        """The matrices of `which` that may be above the threshold, which may rise."""
+        """The matrices of `which` that may be above the threshold, which may rise.
+
+        Matrix i is that of group i % groups, at the frequency centers[i // groups].
+        """
         if not len(which):
             return which
         if not self.lower:
@@ -255,7 +270,7 @@ class _Search:
             size = max(size, SAMPLED_ENTRIES // self.side**2)
             sample = which[:: -(-len(which) // size)]
             estimates = self.first_pass.estimates(centers, sample)
-            self._try_to_rise(centers, sample, estimates)
+            self._raise_if_estimate_is_above(centers, sample, estimates)
         if self.screening is None:
             below = self.grams.below(centers, which, self._squares(delta[which]))
             return which[~below]
@@ -267,7 +282,7 @@ class _Search:
             estimates = np.array([self.lower])
             if not self._is_found(centers, which):
                 estimates = self.screening.estimates(centers, which)
-            if not self._try_to_rise(centers, which, estimates):
+            if not self._raise_if_estimate_is_above(centers, which, estimates):
                 break
         squares = self._squares(delta[which])
         # A box whose center is clearly above what is asked of it has to be split:
@@ -281,14 +296,14 @@ class _Search:
     def _is_found(self, centers: np.ndarray, which: np.ndarray) -> bool:
         """Whether `which` is only the matrix of the largest norm found."""
         number, group = divmod(int(which[0]), self.groups)
-        center, found_group, *_ = self.found
-        same = group == found_group and (centers[number] == center).all()
+        same = group == self.found.group
+        same = same and (centers[number] == self.found.center).all()
         return len(which) == 1 and bool(same)
 
-    def _try_to_rise(
+    def _raise_if_estimate_is_above(
         self, centers: np.ndarray, which: np.ndarray, estimates: np.ndarray
     ) -> bool:
-        """Rise to the largest of `which`, if it clearly seems above the threshold.
+        """Raise the threshold to the largest of `which`, if clearly above; did it rise?
 
         An estimate in single precision may be wrong if norms between grid points are
         much larger: then the matrix itself says no.
@@ -296,31 +311,33 @@ class _Search:
         if estimates.max() <= self.threshold * (1 + ESTIMATE_MARGIN):
             return False
         before = self.lower
-        self._rise_to(centers, int(which[np.argmax(estimates)]), exact=False)
+        self._raise_threshold(centers, int(which[np.argmax(estimates)]), exact=False)
         return self.lower > before
 
-    def _rise(
+    def _raise_threshold_or_fail(
         self, centers: np.ndarray, which: np.ndarray, estimates: np.ndarray
     ) -> None:
-        """Rise to the largest of `which`, which all are above the threshold."""
+        """Raise the threshold to the largest of `which`, which all are above it."""
         before, largest = self.lower, int(which[np.argmax(estimates)])
-        self._rise_to(centers, largest, exact=False)
+        self._raise_threshold(centers, largest, exact=False)
         if not self.lower > before:
-            self._rise_to(centers, largest, exact=True)
+            self._raise_threshold(centers, largest, exact=True)
         if not self.lower > before:
             raise ArithmeticError(NO_PROGRESS)
 
-    def _rise_to(self, centers: np.ndarray, matrix: int, *, exact: bool) -> None:
+    def _raise_threshold(
+        self, centers: np.ndarray, matrix: int, *, exact: bool
+    ) -> None:
         """Raise lower bound and threshold to the norm of a matrix, if it is larger."""
         number, group = divmod(matrix, self.groups)
         h = matrix_at(self.taps, centers[number], group, self.grid_sizes)
-        exact = exact or self.side <= DECOMPOSED_SIDE
+        exact = exact or self.side <= EXACT_VECTORS_SIDE
         left, right, norm = top_singular_vectors(h, exact=exact)
         if norm > self.lower:
             self.lower, threshold = norm, self.allowance.threshold(norm, self.rtol)
             self.threshold = max(self.threshold, threshold)
             vectors = [asarray_like(self.taps.weight, x) for x in (left, right)]
-            self.found = (centers[number], group, *vectors)
+            self.found = _Found(centers[number], group, *vectors)
 
     def _squares(self, delta: np.ndarray) -> np.ndarray:
         """Squares that |H|^2 at the centers must be below, for all of each box to be.

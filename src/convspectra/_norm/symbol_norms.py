@@ -59,7 +59,7 @@ class SymbolNorms:
         if isinstance(first, ScreeningPass):
             error = first.interpolation_error / (first.scale * self.largest**2 or 1.0)
             steps = (first.factor_error / 2 + error, *SCREENING_STEPS)
-        self._lower(first, every, steps)
+        self._tighten(first, every, steps)
 
     def groups_above(self, norm: float) -> list[int]:
         """Groups whose matrices may have a larger norm, the most likely ones first."""
@@ -72,15 +72,15 @@ class SymbolNorms:
         Where no factor is close above an estimate, Lanczos has missed the largest
         value: an eigendecomposition gives it.
         """
-        self._lower(self.double, np.sort(which) * self.groups + group, STEPS)
+        self._tighten(self.double, np.sort(which) * self.groups + group, STEPS)
         uppers, estimates = self.uppers[:, group], self.estimates[:, group]
         missed = which[uppers[which] > estimates[which] + MISSED * self.largest]
         for number in missed.tolist():
             matrix = matrix_at(self.taps, self.points[number], group, self.grid_sizes)
             estimates[number] = top_singular_vectors(matrix, exact=True)[2]
-        self._lower(self.double, np.sort(missed) * self.groups + group, STEPS)
+        self._tighten(self.double, np.sort(missed) * self.groups + group, STEPS)
 
-    def _lower(
+    def _tighten(
         self,
         grams: GramPass | LibraryPass,
         which: np.ndarray,

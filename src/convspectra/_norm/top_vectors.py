@@ -28,7 +28,7 @@ from .._layer.stencil import Stencil, embedding, stencil_of
 from .._maps.matrix_free import Operator, operator_of
 from .._maps.symbol import Taps, fold_back, phase_factors, taps_of, to_kernel
 from .._route import method_of, torus_route
-from .lanczos import Pair, gain_of, top_vector
+from .lanczos import Pair, top_vector, unit_pair
 from .peak import Peak
 from .rounding import of_layer
 from .search import norm_on_torus
@@ -92,12 +92,12 @@ def top_vectors(weight: Array, geometry: Geometry, *, rtol: float = 1e-6) -> Top
             return pair_near_peak(double, stencil, taps, peak, rtol=rtol, goal=goal)
         operator = one_group(double, stencil, peak.group)
         wave = asarray_like(double, peak_wave(double, stencil, taps, peak))
-        return gain_of(operator.apply, wave), peak.group
+        return unit_pair(operator.apply, wave), peak.group
 
     pair, group = with_one_thread(top, double)
     if stencil.transposed:  # the layer is the transpose, not the adjoint
         adjoint = one_group(double, stencil, group).apply_adjoint
-        pair = with_one_thread(partial(gain_of, adjoint), pair.y)
+        pair = with_one_thread(partial(unit_pair, adjoint), pair.y)
         pair = Pair(pair.gain, conj(pair.x), conj(pair.y))
     return TopVectors(
         input=_as_image(pair.x, weight, stencil, group),
@@ -168,10 +168,10 @@ def top_pair_from(
     x = asarray_like(operator.taps, x)
     x = _top_vector(operator, x, max(rtol, SINGLE_RTOL), goal, patience)
     operator = some_groups(weight, stencil, groups)
-    pair = gain_of(operator.apply, to_double(x))
+    pair = unit_pair(operator.apply, to_double(x))
     if rtol < SINGLE_RTOL and pair.gain < goal:
         x = _top_vector(operator, pair.x, rtol, goal, patience)
-        pair = gain_of(operator.apply, x)
+        pair = unit_pair(operator.apply, x)
     return pair
 
 
