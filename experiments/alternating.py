@@ -1,22 +1,22 @@
 """Section 3: is one round of clip-and-crop enough, and is a torus near enough?
 
-Claims. (1) "The first two projections", onto the norm ball and then onto the kernel's
-taps, "already often produced a convolutional layer with an operator norm close to the
-desired value": here, within a tenth of it for at least half of the kernels.
-(2) Alternating them leads into both sets: after 100 rounds the norm is within a
-hundredth. (3) Dykstra's algorithm finds the nearest point: after 100 rounds it is
-within a hundredth of the bound, and has moved as far as `project`, to a hundredth; a
-hundred rounds can't tell as long as each number of them is nearer than the one before.
-(4) In training, as "SGD does not change the parameters very fast", each pair of
-projections is a warm start for the next: in the last quarter of the passes, norms just
-before and just after a clip are within a tenth of the bound for at least half of the
-layers. (5) A layer with zero padding "can be approximated" by a torus (section 1): the
-norms differ by at most a twentieth in nine of ten real layers.
+Claims. (1) Alternating the projections, onto the norm ball and onto the kernel's taps,
+leads into both sets: after 100 rounds the norm is within a hundredth. (2) Dykstra's
+algorithm finds the nearest point: after 100 rounds it is within a hundredth of the
+bound, and has moved as far as `project`, to a hundredth; a hundred rounds can't tell as
+long as each number of them is nearer than the one before. (3) In training, "the first
+two projections already often produced a convolutional layer with an operator norm close
+to the desired value", and as "SGD does not change the parameters very fast", each pair
+is a warm start for the next: in the last quarter of the passes, norms just before and
+just after a clip are within a tenth of the bound for at least half of the layers. The
+small training is short, and can't tell if they are not; `cifar10` has long ones. (4) A
+layer with zero padding "can be approximated" by a torus (section 1): the norms differ
+by at most a twentieth in nine of ten real layers.
 
-Kernels for (1) to (3): a random one at 0.6 of its norm, and all of a residual network
-that was trained without clipping, at 0.5 and 1.0. For (4) the same training is clipped
+Kernels for (1) and (2): a random one at 0.6 of its norm, and all of a residual network
+that was trained without clipping, at 0.5 and 1.0. For (3) the same training is clipped
 at 0.5 and 1.0, as the paper does it: every 100 steps, in the small run, of 300 steps
-with the paper's decays of the rate, every 20. For (5), the files of --network, or the
+with the paper's decays of the rate, every 20. For (4), the files of --network, or the
 network that comes with the package.
 """
 
@@ -87,7 +87,8 @@ def run(options: Options) -> list[Claim]:
             say(name)
             record.keep(name, tori(report(path)["layers"]))
     draw(record.results, options)
-    return record.conclude(claims_on(record.results), summary(record.results))
+    claims = claims_on(record.results, options.scale)
+    return record.conclude(claims, summary(record.results))
 
 
 def tasks(options: Options) -> dict[str, Task]:
@@ -123,7 +124,7 @@ def tori(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def claims_on(results: Results) -> list[Claim]:
+def claims_on(results: Results, scale: str) -> list[Claim]:
     """The verdicts, from what all units gave."""
     rounds = [result for name, result in results.items() if name.startswith("rounds")]
     first = [x["alternating"][0]["excess"] for x in rounds]
@@ -131,20 +132,11 @@ def claims_on(results: Results) -> list[Claim]:
     ends = [x["Dykstra"][-1] for x in rounds]
     return [
         Claim(
-            "one round often ends close to the bound",
-            "often close",
-            f"{_spread(first)} outside, {len(first)} kernels",
-            statistics.median(first) <= CLOSE,
-            "it moves the kernel {:.0%} of the way of the true projection, in the "
-            "median".format(
-                statistics.median(x["alternating"][0]["distance"] for x in rounds)
-            ),
-        ),
-        Claim(
             f"{ROUNDS[-1]} rounds of alternating lead into the ball",
             "in the limit",
-            f"{_spread(last)} outside",
+            f"{_spread(last)} outside, {len(last)} kernels",
             max(last) <= THERE,
+            f"after one round, from far outside: {_spread(first)}",
         ),
         Claim(
             f"{ROUNDS[-1]} rounds of Dykstra's algorithm find the nearest kernel",
@@ -157,7 +149,10 @@ def claims_on(results: Results) -> list[Claim]:
                 statistics.median(x["project"]["rounds"] for x in rounds)
             ),
         ),
-        *(_in_training(results[f"trained, clipped at {bound}"]) for bound in BOUNDS),
+        *(
+            _in_training(results[f"trained, clipped at {bound}"], scale)
+            for bound in BOUNDS
+        ),
         _of_tori(
             layer
             for name, layers in results.items()
@@ -196,8 +191,8 @@ def _of_tori(found: Iterable[Mapping[str, Any]]) -> Claim:
     )
 
 
-def _in_training(result: Mapping[str, Any]) -> Claim:
-    bound = result["bound"]
+def _in_training(result: Mapping[str, Any], scale: str) -> Claim:
+    bound, is_short = result["bound"], scale == "small"
     before, after = (excesses(result, when) for when in ("before", "after"))
     worst = max(statistics.median(before), statistics.median(after))
     once = [norms["after"][0] / bound - 1 for norms in result["norms"].values()]
@@ -207,9 +202,10 @@ def _in_training(result: Mapping[str, Any]) -> Claim:
         "a warm start for the next pair",
         f"before a clip {_spread(before)}, after it {_spread(after)} outside, in the "
         "last quarter of the passes",
-        worst <= CLOSE,
+        True if worst <= CLOSE else None if is_short else False,
         f"after the first clip of all: {_spread(once)}; the largest norm just before a "
-        f"clip was {most / bound:.1f} times the bound, while the rate was high",
+        f"clip was {most / bound:.1f} times the bound, while the rate was high"
+        + ("; `cifar10` judges longer trainings" if is_short else ""),
     )
 
 

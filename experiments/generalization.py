@@ -19,7 +19,7 @@ adds to the share of smaller margins, up to logarithms and constants.
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,6 @@ from .runs import (
     read_prepared,
     trained_by,
 )
-from .talk import say
 from .training import load_network
 from .units import run_units
 
@@ -67,7 +66,7 @@ def run(options: Options) -> list[Claim]:
     settings = {"scale": options.scale, "seed": SEED, "of": trainings["started"]}
     record = Record(options.folder(NAME), settings)
     run_units(options, record, trained(options, trainings["results"]), measure)
-    claims = claims_on(record.results)
+    claims = claims_on(record.results, missing(record.results, trainings["results"]))
     _draw(record.results, options)
     return record.conclude(claims, summary(record.results))
 
@@ -78,11 +77,7 @@ def trained(options: Options, results: dict[str, Any]) -> dict[str, Trained]:
     Results that come from another machine may have come without them.
     """
     folder, setting = options.folder("cifar10"), SETTINGS[options.scale]
-    done = [name for name, result in results.items() if not result["diverged"]]
-    there = [name for name in done if network_file(folder, name).exists()]
-    if len(there) < len(done):
-        missing = len(done) - len(there)
-        say(f"generalization: {missing} of {len(done)} networks are not in {folder}.")
+    there = [name for name in _done(results) if network_file(folder, name).exists()]
     if not there:
         return {}
     images = prepared_file(options, setting.side, setting.images)
@@ -90,6 +85,15 @@ def trained(options: Options, results: dict[str, Any]) -> dict[str, Trained]:
         name: Trained(network_file(folder, name), images, results[name]["error"])
         for name in there
     }
+
+
+def missing(measured: dict[str, Any], results: dict[str, Any]) -> list[str]:
+    """The networks that were trained, but were not there to be measured."""
+    return [name for name in _done(results) if name not in measured]
+
+
+def _done(results: dict[str, Any]) -> list[str]:
+    return [name for name, result in results.items() if not result["diverged"]]
 
 
 def measure(one: Trained) -> dict[str, Any]:
@@ -117,9 +121,13 @@ def measure(one: Trained) -> dict[str, Any]:
     }
 
 
-def claims_on(results: dict[str, Any]) -> list[Claim]:
-    """The verdicts on the arms, of networks that have a positive median margin."""
+def claims_on(results: dict[str, Any], missing: Sequence[str] = ()) -> list[Claim]:
+    """The verdicts on the arms, of networks that have a positive median margin.
+
+    None if no network of an arm is there, whose place in the order is not known then.
+    """
     arms, known = by_arm(results), 0
+    lost = sorted({_arm(name) for name in missing} - arms.keys())
     bounds, errors, gaps = [], [], []
     for networks in arms.values():
         found = [x for x in networks if x["log10_bound"] is not None]
@@ -133,16 +141,21 @@ def claims_on(results: dict[str, Any]) -> list[Claim]:
     note = f"of {len(results)} networks {known} have a positive median margin"
     if bounds:
         note += f"; their bounds are 10^{min(bounds):.1f} to 10^{max(bounds):.1f}"
-    return [
+    if missing:
+        note += f"; {len(missing)} more were trained, and are not at hand"
+    if lost:
+        note += f", all of the arms {'; '.join(lost)} among them"
+    claims = [
         _claim("the bound orders arms as their test errors do", bounds, errors, note),
         _claim("and as test less training error does", bounds, gaps, ""),
     ]
+    return [replace(claim, holds=None) for claim in claims] if lost else claims
 
 
 def _claim(statement: str, bounds: list[float], truth: list[float], note: str) -> Claim:
     if len(bounds) < LEAST:
-        found = f"{len(bounds)} arms"
-        return Claim(statement, "not stated", found, None, f"{LEAST} tell an order")
+        found = f"{len(bounds)} arms, where {LEAST} tell an order"
+        return Claim(statement, "motive", found, None, note)
     tau = kendall(bounds, truth)
     high = share_as_high(bounds, truth)
     low = share_as_high(bounds, [-x for x in truth])
@@ -194,8 +207,12 @@ def by_arm(results: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """What was found of the networks of each arm."""
     arms: dict[str, list[dict[str, Any]]] = {}
     for name, result in results.items():
-        arms.setdefault(name.rpartition(", seed ")[0], []).append(result)
+        arms.setdefault(_arm(name), []).append(result)
     return arms
+
+
+def _arm(name: str) -> str:
+    return name.rpartition(", seed ")[0]
 
 
 def _draw(results: dict[str, Any], options: Options) -> None:

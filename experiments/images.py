@@ -1,4 +1,4 @@
-"""CIFAR-10 from a folder: its six binary files, verified, or six lossless mosaics."""
+"""CIFAR-10 from a folder, verified: its six binary files, or six lossless mosaics."""
 
 import hashlib
 from pathlib import Path
@@ -33,9 +33,9 @@ def read_cifar10(folder: Path) -> tuple[Images, Images]:
     """The images for training and those for the test.
 
     The folder holds either data_batch_1.bin to data_batch_5.bin and test_batch.bin, as
-    CIFAR-10's home page has them (their checksums are verified), or the same names with
-    .webp as mosaics, with the images row by row as tiles of 32 x 32, and labels.npy: a
-    byte per image, in the order of these files.
+    CIFAR-10's home page has them, or the same names with .webp as mosaics, with the
+    images row by row as tiles of 32 x 32, and labels.npy: a byte per image, in the
+    order of these files. The checksums of the binary files are verified in both cases.
     """
     for place in (folder, folder / IN_ARCHIVE):
         if (place / f"{PARTS[0]}.bin").exists():
@@ -56,6 +56,10 @@ def prepared(images: Images, *, side: int, count: int | None = None) -> Images:
     channel: mean and variance are those of all pixels of CIFAR-10's training images.
     """
     mean, std = (torch.tensor(x).reshape(3, 1, 1) for x in (MEAN, STD))
+    if len(images.labels) < (count or 0):
+        raise ValueError(
+            f"There must be {count} images for training, got {len(images.labels)}."
+        )
     pixels = images.pixels[:count].float() / 255
     pixels = torch.nn.functional.avg_pool2d(pixels, SIDE // side)
     return Images((pixels - mean) / std, images.labels[:count])
@@ -68,26 +72,10 @@ def is_right(part: str, content: bytes) -> bool:
 
 
 def _read_binary(folder: Path) -> tuple[Images, Images]:
-    parts = [_records(folder, part) for part in PARTS]
-    return _images(parts[:-1]), _images(parts[-1:])
-
-
-def _records(folder: Path, part: str) -> np.ndarray:
-    """The records of a file: a byte for the label, then three planes of 32 x 32."""
-    path = folder / f"{part}.bin"
-    content = path.read_bytes()
-    if not is_right(part, content):
-        raise ValueError(
-            f"{str(path)!r} must be CIFAR-10's, with the MD5 checksum {MD5[part]}, and "
-            "has another. Copy it again, or remove it and add --download."
-        )
-    return np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * SIDE**2)
-
-
-def _images(records: list[np.ndarray]) -> Images:
-    rows = np.concatenate(records)
-    pixels = torch.from_numpy(rows[:, 1:].reshape(-1, 3, SIDE, SIDE))
-    return Images(pixels, torch.from_numpy(rows[:, 0].astype(np.int64)))
+    files = {part: folder / f"{part}.bin" for part in PARTS}
+    return _images(
+        [_records(part, path, path.read_bytes()) for part, path in files.items()]
+    )
 
 
 def _read_mosaics(folder: Path) -> tuple[Images, Images]:
@@ -98,16 +86,38 @@ def _read_mosaics(folder: Path) -> tuple[Images, Images]:
             f"labels.npy must be a row of bytes under {CLASSES}, equally many for each "
             f"of {len(FILES)} mosaics, got {labels.dtype} of shape {labels.shape}."
         )
-    each = labels.size // len(FILES)
-    tiles = np.concatenate([_tiles(folder / name, each) for name in FILES])
-    parts = [labels.size - each, each]  # the last mosaic is the test
-    pixels = torch.from_numpy(tiles).split(parts)
-    targets = torch.from_numpy(labels.astype(np.int64)).split(parts)
-    return Images(pixels[0], targets[0]), Images(pixels[1], targets[1])
+    found = []
+    for part, name, own in zip(PARTS, FILES, np.split(labels, len(FILES))):
+        tiles = _tiles(folder / name, own.size)  # (count, 3 * 32 * 32)
+        content = np.concatenate([own[:, None], tiles], axis=1).tobytes()
+        found.append(_records(part, folder / name, content))
+    return _images(found)
+
+
+def _records(part: str, path: Path, content: bytes) -> np.ndarray:
+    """The records of a verified part: a byte for the label, three planes of 32 x 32."""
+    if not is_right(part, content):
+        raise ValueError(
+            f"{str(path)!r} must be CIFAR-10's, with the MD5 checksum {MD5[part]} as a "
+            "binary file, and is not. Copy it again, or remove it and add --download."
+        )
+    return np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * SIDE**2)
+
+
+def _images(parts: list[np.ndarray]) -> tuple[Images, Images]:
+    """For training, and of the last part for the test."""
+    train, test = (
+        Images(
+            torch.from_numpy(rows[:, 1:].reshape(-1, 3, SIDE, SIDE)),
+            torch.from_numpy(rows[:, 0].astype(np.int64)),
+        )
+        for rows in (np.concatenate(parts[:-1]), parts[-1].copy())
+    )
+    return train, test
 
 
 def _tiles(path: Path, count: int) -> np.ndarray:
-    """The tiles of a mosaic, row by row, as (count, 3, 32, 32)."""
+    """The tiles of a mosaic, row by row, each as the bytes of its three planes."""
     from PIL import Image
 
     with Image.open(path) as image:  # which reads no more than the header
@@ -120,4 +130,4 @@ def _tiles(path: Path, count: int) -> np.ndarray:
                 f"got {mode} of {width} x {height}."
             )
         mosaic = np.asarray(image).reshape(down, SIDE, right, SIDE, 3)
-    return mosaic.transpose(0, 2, 4, 1, 3).reshape(count, 3, SIDE, SIDE)
+    return mosaic.transpose(0, 2, 4, 1, 3).reshape(count, -1)

@@ -3,10 +3,11 @@
 Claims, on layers with kernels larger than 1x1. (1) The largest norms are closest to the
 input: here, the largest is in the first quarter of the layers and the rank correlation
 of norm and depth is negative. (2) The values of the first layer are much larger than
-the rest: its norm is at least twice that of any other layer. (3) Most layers have at
-least 10000 values that are at least 1. (4) The number of values that matter increases
-for a while and tapers off at the end: the count above 1 is largest in neither the first
-nor the last layer. (5) The effective rank (exp of the entropy of the values) is larger
+the rest: its value of rank 10000 is at least twice that of any other layer. (3) Most
+layers have at least 10000 values that are at least 1. (4) The number of values that are
+not negligible increases for a while and tapers off at the end: the count above a tenth
+of a layer's norm is largest in neither the first nor the last layer. (5) The effective
+rank (exp of the entropy of the values) is larger
 closer to the input: its rank correlation with depth is negative. (6) The norm of the
 reshaped kernel is often quite different from the layer's (section 1): by more than a
 tenth in at least half of the layers of all networks.
@@ -36,7 +37,8 @@ from .reports import RTOL, identified, name_of, report
 from .talk import say
 
 NAME = "pretrained"
-MANY, MUCH, OFTEN = 10_000, 2.0, 0.1  # of the claims (3), (2) and (6)
+MANY, MUCH, OFTEN = 10_000, 2.0, 0.1  # of the claims (2) and (3), (2) and (6)
+NEGLIGIBLE = 0.1  # of a layer's norm, in claim (4)
 POINTS = 128  # of a curve that the record keeps
 PAPERS, LAYERS = "as the paper has it", "as the layers are"
 KEPT = "name shape grid stride count above_one largest norm_lower norm_upper reshaped"
@@ -99,10 +101,11 @@ def claims_on(layers: list[dict[str, Any]]) -> list[Claim]:
     norms = [layer["norm_upper"] for layer in layers]
     largest = int(np.argmax(norms))
     order = rank_correlation(depth, norms)
-    rest = max(norms[1:])
+    first, others = _at(layers[0]), max(map(_at, layers[1:]))
     counts = [above_one(layer) for layer in layers]
     enough = sum(number >= MANY for number in counts)
-    peak = int(np.argmax(counts))
+    matter = [_count(layer) for layer in layers]
+    peak = int(np.argmax(matter))
     ranks = [layer["effective_rank"] for layer in layers]
     shares = [rank / layer["count"] for rank, layer in zip(ranks, layers)]
     by_rank = rank_correlation(depth, ranks)
@@ -120,10 +123,10 @@ def claims_on(layers: list[dict[str, Any]]) -> list[Claim]:
         Claim(
             "values of the first layer are much larger than the rest",
             "much larger",
-            f"norm {norms[0]:.3g}, largest other {rest:.3g}",
-            norms[0] >= MUCH * rest,
-            f"its value of rank {MANY} is {_at(layers[0]):.3g}, that of any other "
-            f"layer at most {max(map(_at, layers[1:])):.3g}",
+            f"value of rank {MANY} {first:.3g}, of any other layer at most "
+            f"{others:.3g}",
+            first >= MUCH * others,
+            f"the norms are {norms[0]:.3g} and at most {max(norms[1:]):.3g}",
         ),
         Claim(
             f"most layers have {MANY} values of at least 1",
@@ -134,11 +137,13 @@ def claims_on(layers: list[dict[str, Any]]) -> list[Claim]:
             enough > count / 2,
         ),
         Claim(
-            "the number of values that matter rises, then tapers off",
+            "the number of non-negligible values rises, then tapers off",
             "rises, tapers off at the end",
-            f"above 1: {counts[0]} in the first layer, at most {counts[peak]} in layer "
-            f"{peak + 1}, {counts[-1]} in the last",
+            f"about {matter[0]} in the first layer, at most {matter[peak]} in layer "
+            f"{peak + 1}, {matter[-1]} in the last",
             0 < peak < count - 1,
+            f"those above {NEGLIGIBLE:.0%} of the layer's norm; above 1, there are "
+            f"{counts[0]}, at most {max(counts)}, and {counts[-1]}",
         ),
         Claim(
             "the effective rank is larger closer to the input",
@@ -155,6 +160,12 @@ def _at(layer: dict[str, Any]) -> float:
     """A layer's value of rank `MANY`, between points of its curve; zero beyond it."""
     curve = layer["curve"]
     return float(np.interp(MANY - 1, curve["rank"], curve["values"], right=0.0))
+
+
+def _count(layer: dict[str, Any]) -> int:
+    """How many values are not negligible, between points of the layer's curve."""
+    values, rank = (layer["curve"][key][::-1] for key in ("values", "rank"))
+    return round(float(np.interp(NEGLIGIBLE * values[-1], values, rank))) + 1
 
 
 def claim_on_reshaping(layers: list[dict[str, Any]]) -> Claim:

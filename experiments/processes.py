@@ -15,9 +15,13 @@ def joined(device: str) -> Iterator[None]:
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield
         return
+    import torch
     import torch.distributed as dist
 
-    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    on_gpu = device.startswith("cuda")
+    if on_gpu:
+        torch.cuda.set_device(device_of(device))  # what NCCL takes, unless it is told
+    dist.init_process_group("nccl" if on_gpu else "gloo")
     try:
         yield
         dist.barrier()  # torchrun ends all of them when one ends with another code

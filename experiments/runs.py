@@ -36,6 +36,11 @@ class Setting:
     images: int
     recipe: Recipe
 
+    @property
+    def steps_per_epoch(self) -> int:
+        """With a last batch that may be smaller."""
+        return -(-self.images // self.recipe.batch)
+
     def every(self, steps: int = 100) -> int:
         """How many steps are the part of an epoch that `steps` are of a published one.
 

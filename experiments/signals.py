@@ -227,13 +227,14 @@ def _kept(results: Mapping[str, Any], kind: str) -> Claim:
     every = [r[kind] for name, r in results.items() if name.startswith("orthogonal")]
     found = [factor for norms in every for factor in factors(norms)]
     whole = [norms[-1] / norms[0] for norms in every]
-    note = "a ReLU that is off passes nothing back: its own values are 0 and 1"
+    note = "a ReLU that is off passes nothing back: its own values are 0 and 1, so "
+    note += "that the layer's are not all 1, as the paper's sentence wants them"
     return Claim(
         f"with all values 1, gradients neither explode nor vanish ({kind} stack)",
-        "neither",
+        "neither" if kind == "linear" else "not stated",
         f"factors of layers {min(found):.3f} to {max(found):.3f}, over "
         f"{STACK['depth']} layers {min(whole):.1e} to {max(whole):.1e}",
-        all(abs(factor - 1) <= KEPT for factor in found),
+        all(abs(factor - 1) <= KEPT for factor in found) if kind == "linear" else None,
         note if kind == "ReLU" else "",
     )
 
@@ -241,7 +242,8 @@ def _kept(results: Mapping[str, Any], kind: str) -> Claim:
 def _in_training(trained: Mapping[str, Mapping[str, Any]]) -> Claim:
     """Whether clipping narrows the gradients' norms at every rate, by its interval.
 
-    Where only one of both kinds diverges, that decides.
+    Where some diverge, that decides if it is nearly all of one kind and none of the
+    other: with five seeds, chance alone gives four or more in 2.4 % of all cases.
     """
     texts, ahead = [], []
     for rate in RATES:
@@ -257,13 +259,13 @@ def _in_training(trained: Mapping[str, Mapping[str, Any]]) -> Claim:
             f"{_spreads_text(free)} to {_spreads_text(clipped)} at rate {rate}"
         )
         if len(logs[0]) < SEEDS or len(logs[1]) < SEEDS:
-            known = len(logs[0]) != len(logs[1])
+            known = abs(len(logs[0]) - len(logs[1])) >= SEEDS - 1
             ahead.append(len(logs[0]) > len(logs[1]) if known else None)
         else:
             ahead.append(is_below_zero(difference(*logs)))
     return Claim(
         "in training, clipping evens out gradients over depth",
-        "keeps them from exploding and vanishing",
+        "a motive, not tried",
         "largest over smallest: " + ", ".join(texts),
         all_hold(ahead),
         "residual network of 32 layers without BatchNorm, normal first weights, "

@@ -22,7 +22,7 @@ from .clock import clock_of
 from .images import CLASSES, Images
 from .looking import batches, error_of
 from .network import ResNet, made
-from .processes import device_of, is_first
+from .processes import device_of, is_first, world_size
 from .talk import duration, live
 
 
@@ -91,6 +91,7 @@ class Training:
         network.to(self.device, memory_format=self.layout)
         self.network: ResNet = network
         self.steps_per_epoch = -(-len(train.labels) // recipe.batch)
+        _check_shares(len(train.labels), recipe.batch)
         self.log: list[dict[str, Any]] = []
         self.clipper = None
         if recipe.clipping is not None:
@@ -246,6 +247,19 @@ class Training:
             self.rng.set_state(state["rng"])
         if self.clipper is not None:
             self.clipper.steps = len(self.log) * self.steps_per_epoch
+
+
+def _check_shares(images: int, batch: int) -> None:
+    """Refuse processes that can't have equal parts of every batch, the last included.
+
+    A step takes the mean over processes of the means over their parts.
+    """
+    processes = world_size()
+    if batch % processes or images % processes:
+        raise ValueError(
+            f"The number of processes must divide batches of {batch} and the {images} "
+            f"images, got {processes}. Start torchrun with another --nproc-per-node."
+        )
 
 
 def layout_of(widths: tuple[int, ...]) -> torch.memory_format:

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any, TypeVar
 
 from .options import Options
+from .processes import world_size
 from .record import Record, machine
 from .talk import duration, say
 
@@ -31,32 +32,44 @@ def run_units(
     """
     todo = {name: unit for name, unit in units.items() if name not in record.results}
     start, before = time.perf_counter(), len(units) - len(todo)
-
-    def keep(name: str, result: Any, where: str) -> None:
-        record.keep(name, result, where)
-        done = len(record.results.keys() & todo.keys())
-        spent = time.perf_counter() - start
-        left = spent / done * (len(todo) - done)
-        say(f"{name}: {before + done} of {len(units)}, {duration(left)} left")
-
-    wrong: dict[str, str] = {}
-    if options.jobs == 1 and options.scheduler is None:
-        for name, unit in todo.items():
-            keep(name, *_worked(work, unit))
-    else:
-        with _executor(options) as executor:
-            futures = {
-                executor.submit(_worked, work, unit): name
-                for name, unit in todo.items()
-            }
-            for future in as_completed(futures):
-                if error := future.exception():
-                    wrong[futures[future]] = f"{type(error).__name__}: {error}"
-                else:
-                    keep(futures[future], *future.result())
+    wrong: dict[str, BaseException] = {}
+    for name, outcome in _outcomes(options, todo, work):
+        if isinstance(outcome, BaseException):
+            wrong[name] = outcome
+            continue
+        record.keep(name, *outcome)
+        count = len(record.results.keys() & todo.keys())
+        left = (time.perf_counter() - start) / count * (len(todo) - count)
+        say(f"{name}: {before + count} of {len(units)}, {duration(left)} left")
     if wrong:
-        lines = (f"{name}: {text}" for name, text in wrong.items())
-        raise OSError("Every unit must give a result; did not:\n" + "\n".join(lines))
+        lines = (f"{name}: {type(e).__name__}: {e}" for name, e in wrong.items())
+        text = "Every unit must give a result; did not:\n" + "\n".join(lines)
+        raise OSError(text) from next(iter(wrong.values()))
+
+
+def _outcomes(
+    options: Options, units: Mapping[str, U], work: Callable[[U], Any]
+) -> Iterator[tuple[str, tuple[Any, str] | BaseException]]:
+    """The name of each unit that ends, with what `_worked` gave or with its error."""
+    if options.jobs == 1 and options.scheduler is None:
+        for name, unit in units.items():
+            try:
+                outcome = _worked(work, unit)
+            except Exception as error:
+                outcome = error
+            yield name, outcome
+        return
+    if world_size() > 1:
+        raise ValueError(
+            f"The {world_size()} processes of torchrun share every training: --jobs "
+            "and --scheduler must not be given as well."
+        )
+    with _executor(options) as executor:
+        futures = {
+            executor.submit(_worked, work, unit): name for name, unit in units.items()
+        }
+        for future in as_completed(futures):
+            yield futures[future], future.exception() or future.result()
 
 
 def _worked(work: Callable[[U], Any], unit: U) -> tuple[Any, str]:
@@ -72,6 +85,10 @@ def _executor(options: Options) -> Iterator[Executor]:
         pool = ProcessPoolExecutor(options.jobs, context, _end_with, parent)
         try:
             yield pool
+        except BaseException:  # units in the queue would still be begun
+            for process in active_children():
+                process.terminate()
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
         return

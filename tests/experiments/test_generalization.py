@@ -55,13 +55,21 @@ def test_every_network_that_was_trained_is_measured(trained, tmp_path):
     assert (folder / "generalization.png").exists()
 
 
-def test_networks_that_are_elsewhere_are_counted(trained, tmp_path, capsys):
+def test_networks_that_are_elsewhere_are_counted(trained, tmp_path):
     for seed in SEEDS[:2]:
         network_file(tmp_path / "cifar10", f"none, seed {seed}").unlink()
-    generalization.run(trained)
+    claims = generalization.run(trained)
     results = json.loads((tmp_path / "generalization" / "result.json").read_text())
     assert [*results["results"]] == [f"none, seed {seed}" for seed in SEEDS[2:]]
-    assert "2 of 5 networks are not in" in capsys.readouterr().err
+    assert claims[0].note.endswith("2 more were trained, and are not at hand")
+
+
+def test_without_a_whole_arm_no_order_is_told():
+    results = {f"arm {i}, seed 0": measured(i, 0.01 * i) for i in range(6)}
+    assert generalization.claims_on(results, ["arm 2, seed 1"])[0].holds
+    found = generalization.claims_on(results, ["arm 2, seed 1", "lost, seed 0"])
+    assert [claim.holds for claim in found] == [None, None]
+    assert found[0].note.endswith("all of the arms lost among them")
 
 
 def test_without_trained_networks_it_says_what_to_do(tmp_path):

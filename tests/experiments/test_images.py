@@ -135,3 +135,9 @@ def test_an_archive_that_somebody_fetched_is_verified_and_left(tmp_path, server)
         download.download_cifar10(tmp_path)
     assert archive.exists()
     assert server[0] == []
+
+
+def test_too_few_images_are_refused():
+    few = images.Images(torch.zeros(2, 3, 32, 32), torch.arange(2))
+    with pytest.raises(ValueError, match="There must be 3 images for training, got 2"):
+        images.prepared(few, side=16, count=3)

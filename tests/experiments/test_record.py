@@ -1,6 +1,8 @@
 """Results, units and claims: what is kept, in which order, and what the verdict is."""
 
 import json
+import time
+from multiprocessing import active_children
 
 import numpy as np
 import pytest
@@ -96,6 +98,34 @@ def test_units_run_on_a_cluster_of_one_thread_each(tmp_path):
             else:
                 with pytest.raises(ValueError, match="one thread each, got 2"):
                     run_units(options, record, {"nine": 9}, root)
+
+
+def test_an_interruption_ends_what_runs_and_begins_nothing(tmp_path, monkeypatch):
+    needed("torch")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    record = Record(tmp_path, {})
+    monkeypatch.setattr(record, "keep", interrupt)
+    units = {str(seconds): seconds for seconds in (0, 300, 301, 302)}
+    with pytest.raises(KeyboardInterrupt):
+        run_units(Options(jobs=2), record, units, time.sleep)
+    assert not active_children()
+
+
+def test_one_failure_does_not_end_the_others(tmp_path):
+    record = Record(tmp_path, {})
+    with pytest.raises(OSError, match=r"did not:\nminus: ValueError: .*") as raised:
+        run_units(Options(), record, {"minus": -4, "nine": 9}, root)
+    assert record.results == {"nine": 3}
+    assert isinstance(raised.value.__cause__, ValueError)
+
+
+def test_processes_of_torchrun_share_every_training(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="--jobs and --scheduler must not be given"):
+        run_units(Options(jobs=2), Record(tmp_path, {}), {"nine": 9}, root)
 
 
 def root(number):

@@ -1,5 +1,6 @@
 """Training the embedded network, on data so small that it proves nothing else."""
 
+import hashlib
 import importlib
 import json
 
@@ -26,8 +27,8 @@ def files():
 
 
 @pytest.fixture
-def data(tmp_path, rng, files):
-    """A folder like that of CIFAR-10, its images and its labels."""
+def data(tmp_path, rng, files, monkeypatch):
+    """A folder like that of CIFAR-10, its images and its labels, checksums known."""
     folder = tmp_path / "data"
     folder.mkdir()
     images = rng.integers(256, size=(6 * EACH, 32, 32, 3), dtype=np.uint8)
@@ -39,6 +40,11 @@ def data(tmp_path, rng, files):
             tile = Image.fromarray(images[file * EACH + k])
             mosaic.paste(tile, (32 * (k % RIGHT), 32 * (k // RIGHT)))
         mosaic.save(folder / name, lossless=True)
+    planes = images.transpose(0, 3, 1, 2).reshape(6, EACH, -1)
+    parts = np.concatenate([labels.reshape(6, EACH, 1), planes], axis=-1)
+    digests = [hashlib.md5(part.tobytes()).hexdigest() for part in parts]
+    reader = importlib.import_module("experiments.images")
+    monkeypatch.setattr(reader, "MD5", dict(zip(reader.PARTS, digests)))
     return folder, images, labels
 
 
@@ -49,6 +55,14 @@ def test_mosaics_are_read_tile_by_tile(script, data):
     np.testing.assert_array_equal(pixels, images.transpose(0, 3, 1, 2))
     np.testing.assert_array_equal(torch.cat([train.labels, test.labels]), labels)
     assert (len(train.pixels), len(train.labels)) == (5 * EACH, 5 * EACH)
+
+
+def test_another_label_is_noticed(script, data):
+    folder, _, labels = data
+    labels[2 * EACH] = (labels[2 * EACH] + 1) % 10
+    np.save(folder / "labels.npy", labels)
+    with pytest.raises(ValueError, match=r"data_batch_3\.webp' must be CIFAR-10's"):
+        script.read_cifar10(folder)
 
 
 @pytest.mark.parametrize(

@@ -164,3 +164,12 @@ def test_the_network_of_the_paper_has_its_size():
     network = made(recipe.widths, recipe.blocks, True, 0)
     kernels = [p for p in network.parameters() if p.ndim == 4 and p.shape[2] == 3]
     assert len(kernels) + 1 == 32  # and the linear layer
+
+
+def test_processes_have_equal_parts_of_every_batch(
+    tiny_images, tiny_recipe, monkeypatch
+):
+    """The mean over processes of the means over their parts is the batch's then."""
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(ValueError, match=r"must divide batches of 16 .*, got 3"):
+        Training(replace(tiny_recipe, batch=16), *tiny_images)

@@ -76,6 +76,7 @@ def run_of(errors, diverged=False):
     norms = None if diverged else {"stem": 2.6}
     return {
         "error": 0.9 if diverged else errors[-1],
+        "diverged": diverged,
         "log": log,
         "seconds": 1.0,
         "clip_seconds": 0.01,
@@ -124,19 +125,25 @@ def test_no_error_at_all_is_an_error_of_zero():
     assert cifar10._part([run_of([0.5, 0.5, 0.0, 0.0])], 2, 4) == [0.0]
 
 
-def test_an_arm_that_diverges_has_no_late_part(options, monkeypatch):
-    monkeypatch.setattr(cifar10, "draw", lambda options, arms: None)
-    found = cifar10_claims(options, _0_5=(0.9,))
-    statement = "clipping at 0.5 is ahead only after the second decay of the rate"
-    assert found[statement].found == "diverged before the end"
-
-
 def test_a_seed_that_diverges_is_drawn_and_judged(options):
     found = cifar10_claims(options, diverged=(0.5, 0.5, 0.5, 0.5))
     lower = found["clipping at 0.5 lowers the test error"]
     assert lower.holds is None
     assert "58.00 %" in lower.found  # 26 % and guessing
+    late = found["clipping at 0.5 is ahead only after the second decay of the rate"]
+    assert (late.found, late.holds) == ("1 of 4 trainings diverged", None)
     read(options, "cifar10")
+
+
+def test_norms_are_judged_where_trainings_end(options, monkeypatch):
+    monkeypatch.setattr(cifar10, "draw", lambda options, arms: None)
+    found = cifar10_claims(options)
+    held = found["clipped at 1.0, norms end close to the bound"]
+    assert held.found == "160.0% outside (160.0% to 160.0%)"
+    assert held.holds is False
+    # 4 epochs of 3 steps
+    late = found["clipped at 1.0, every 100, norms end close to the bound"]
+    assert late.note.endswith("12 steps after the last clip")
 
 
 def test_reshaped(options, monkeypatch):
@@ -157,8 +164,10 @@ def test_sweep(options, monkeypatch):
     monkeypatch.setattr(sweep, "EPOCHS", {"small": 1})
     claims = sweep.run(options)
     document = read(options, "sweep")
-    assert len(document["results"]) == 20
+    assert len(document["results"]) == 20 + 4 * len(sweep.SEEDS)
     assert len(claims) == 5
+    best = sweep.best_of(document["results"])[False, True]
+    assert {f"{best}, seed {seed}" for seed in sweep.SEEDS} <= {*document["results"]}
     name = sweep.run_name(False, None, 1e30, 32, 1)
     assert document["results"][name]["diverged"]
 
