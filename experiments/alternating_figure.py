@@ -7,6 +7,7 @@ from .figure import new_figure, save
 from .options import Options
 
 COLORS = {"alternating": "#b2182b", "Dykstra": "#2166ac"}
+LEAST = 1e-4  # what is nearer to the bound, or inside, is drawn here
 
 
 def draw(results: Mapping[str, Any], options: Options) -> None:
@@ -16,9 +17,10 @@ def draw(results: Mapping[str, Any], options: Options) -> None:
         if name.startswith("rounds"):
             for method, color in COLORS.items():
                 x = [point["rounds"] for point in result[method]]
-                y = [max(point["excess"], 1e-4) for point in result[method]]
+                y = [max(point["excess"], LEAST) for point in result[method]]
                 thick = 2.5 if name == "rounds, random" else 0.7
                 rounds.plot(x, y, color=color, linewidth=thick)
+            rounds.plot(result["project"]["rounds"], LEAST, "k.", markersize=4)
         elif name.startswith("torus"):
             x = [min(layer["grid"]) for layer in result]
             middle = [(layer["low"] + layer["high"]) / 2 for layer in result]
@@ -30,6 +32,7 @@ def draw(results: Mapping[str, Any], options: Options) -> None:
             training.axhline(result["bound"], color="black", linestyle="--", lw=1)
     for method, color in COLORS.items():
         rounds.plot([], [], color=color, label=method)
+    rounds.plot([], [], "k.", label="`project`, which ends inside")
     rounds.set(xscale="log", yscale="log", xlabel="rounds", ylabel="norm / bound - 1")
     rounds.set_title("thick: a random kernel; thin: trained ones", fontsize="small")
     rounds.legend(frameon=False, fontsize="small")
