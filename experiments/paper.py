@@ -18,6 +18,11 @@ class Statement:
     unit: str
 
 
+def published(name: str) -> Any:
+    """The number of a statement."""
+    return statements()[name].value
+
+
 def statements() -> dict[str, Statement]:
     """Every statement of the paper that an experiment tries, by name."""
     claims = json.loads(POINTS.read_text(encoding="utf-8"))["claims"]
