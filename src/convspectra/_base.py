@@ -88,8 +88,8 @@ class Cached(Protocol[P, R]):
 def cached(maxsize: int | None) -> Callable[[Callable[P, R]], Cached[P, R]]:
     """As `functools.lru_cache`, which takes anything hashable in the checker's eyes.
 
-    For arguments that are compared by value, or of which there is one object for each
-    question: an array, or a record that is made anew for each call, would never be
-    found again, and kept alive.
+    For arguments that are compared by value, or that are themselves cached, so that
+    equal ones are the identical object. An array, or a record that is made anew for
+    each call, would never be found again, and kept alive.
     """
     return cast(Any, functools.lru_cache(maxsize=maxsize))

@@ -9,9 +9,9 @@ import numpy as np
 
 from ._arrays.array import Array, dtype_name, is_complex
 from ._base import cached, positive
-from ._bound.clip import circular_surrogate, clip
+from ._bound.clip import clip
 from ._layer.geometry import Geometry
-from ._layer.stencil import Stencil, stencil_of
+from ._layer.stencil import Stencil, circular_surrogate, stencil_of
 from ._maps.symbol import WORKING_SET, count_frequencies, pattern_of
 from ._price import (
     BASE_MEMORY,

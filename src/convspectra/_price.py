@@ -96,7 +96,7 @@ class Machine:
 
     @property
     def speed(self) -> float:
-        """Of all cores together: more than four are never busy."""
+        """Operations per second of the cores that are used: at most four."""
         return self.product_rate * min(self.cores, 4)
 
 

@@ -70,31 +70,33 @@ def singular_values(weight: Array, geometry: Geometry) -> Array:
     >>> singular_values(kernel, Geometry(grid=4)).ravel()
     array([1., 1., 3., 1.])
     """
-    found = _of_single_tap(weight, geometry)
+    found = _values_by_shortcut(weight, geometry)
     return values_of(weight, stencil_of(weight, geometry)) if found is None else found
 
 
-def _of_single_tap(weight: Array, geometry: Geometry) -> Array | None:
-    """The values of a 1x1 kernel in single precision, as directly as can be.
+def _values_by_shortcut(weight: Array, geometry: Geometry) -> Array | None:
+    """The values of a 1x1 kernel in single precision: those of its matrix.
 
-    None for all others, and for what is no number.
+    Many networks consist of such layers, mostly so small that checks, stencil and
+    frequencies of the usual way would take longer than the decomposition. None for all
+    other kernels, and for NaN and infinity, of which the usual way says what is wrong.
     """
     plain = numpy_view(weight)
     if plain is None or plain.dtype != np.float32 or type(geometry) is not Geometry:
         return None
-    one = _one_matrix(plain.shape, geometry)
-    if one is None or not float(np.abs(plain).max()) < math.inf:
+    layer = _layer_of_matrices(plain.shape, geometry)
+    if layer is None or not float(np.abs(plain).max()) < math.inf:
         return None
-    with nullcontext() if one.is_small else one_thread(plain):
-        values = svdvals_of_single(plain.reshape(one.matrices))
-    found = np.empty((*one.rows, *values.shape), np.float32)
+    with nullcontext() if layer.is_small else one_thread(plain):
+        values = svdvals_of_single(plain.reshape(layer.matrices))
+    found = np.empty((*layer.rows, *values.shape), np.float32)
     found[...] = values
     return found if plain is weight else from_numpy(weight, found)
 
 
 @dataclass(frozen=True, slots=True)
-class _OneMatrix:
-    """What is known before the numbers of a layer that has one matrix per group."""
+class _LayerOfMatrices:
+    """A layer whose matrix is the same at all frequencies, one per group."""
 
     rows: tuple[int, ...]
     matrices: tuple[int, int, int]  # groups, and channels of each
@@ -102,8 +104,13 @@ class _OneMatrix:
 
 
 @cached(maxsize=256)
-def _one_matrix(shape: tuple[int, ...], geometry: Geometry) -> _OneMatrix | None:
-    """None unless the values of this layer are those of its kernel, at all sites."""
+def _layer_of_matrices(
+    shape: tuple[int, ...], geometry: Geometry
+) -> _LayerOfMatrices | None:
+    """None if a kernel of this shape is not the layer's matrix at each frequency.
+
+    Or if the layer has more values than that matrix.
+    """
     stencil = resolve(shape, geometry)
     if stencil.axes is None or values_route(stencil, on_host=True) != "one matrix":
         return None
@@ -111,7 +118,7 @@ def _one_matrix(shape: tuple[int, ...], geometry: Geometry) -> _OneMatrix | None
     is_small = stencil.groups == 1 and min(matrices[1:]) <= BLAS_SMALL_SIDE
     if math.prod(stencil.stride) > 1 and matrices[1] > matrices[2]:
         return None  # some values are zero: columns that no row reads
-    return _OneMatrix(stencil.rows, matrices, is_small)
+    return _LayerOfMatrices(stencil.rows, matrices, is_small)
 
 
 def values_of(
@@ -125,7 +132,7 @@ def values_of(
     on_host = plain is not None
     route = values_route(stencil, on_host=on_host, total_seconds=total_seconds)
     if route == "one matrix":
-        return _of_one_tap(weight, plain, stencil)
+        return _by_one_matrix(weight, plain, stencil)
     if plain is not None and route in ("compiled", "LAPACK"):
         is_compiled = route == "compiled"
         with one_thread(plain):
@@ -145,7 +152,7 @@ def values_of(
     return svdvals(group_matrices(weight, stencil))
 
 
-def _of_one_tap(weight: Array, plain: np.ndarray | None, stencil: Stencil) -> Array:
+def _by_one_matrix(weight: Array, plain: np.ndarray | None, stencil: Stencil) -> Array:
     """The values of a 1x1 kernel, which has the same matrix at all frequencies."""
     shape = (1, stencil.groups, stencil.out_channels, stencil.in_channels)
     is_small = stencil.groups == 1 and min(shape[2:]) <= BLAS_SMALL_SIDE

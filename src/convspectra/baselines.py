@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.random import Generator, default_rng
 
 from ._arrays.array import (
     Array,
@@ -20,15 +19,24 @@ from ._arrays.array import (
     to_complex,
     to_double,
 )
-from ._arrays.host import call_on_host
+from ._arrays.host import ROUND_DOWN, ROUND_NEAREST, ROUND_UP, call_on_host
 from ._base import positive, size
 from ._layer.geometry import Geometry
-from ._layer.stencil import Stencil, columns_read, embedding, stencil_of
+from ._layer.stencil import (
+    Stencil,
+    embedding,
+    some_row_reads_all_taps,
+    stencil_of,
+)
 from ._maps.matrix_free import operator_of
 from ._maps.symbol import chunks, frequencies_of, phase_like, symbol, taps_of
 
 Kind = Literal["upper bound", "lower bound", "estimate"]
-_SAFE_SIDE = {"upper bound": 1, "lower bound": -1, "estimate": 0}
+_SAFE_SIDE = {
+    "upper bound": ROUND_UP,
+    "lower bound": ROUND_DOWN,
+    "estimate": ROUND_NEAREST,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ def reshaped_norm(weight: Array, geometry: Geometry) -> Baseline:
     Baseline(value=np.float64(3.0), kind='lower bound', method='reshaped_norm')
     """
     stencil = stencil_of(weight, geometry)
-    is_block = stencil.axes is None or _some_row_reads_all_taps(stencil)
+    is_block = some_row_reads_all_taps(stencil)
     kind = "lower bound" if is_block else "estimate"
     return _baseline(
         lambda w: _largest_value(_matrices(w, stencil)), weight, kind, "reshaped_norm"
@@ -111,7 +119,11 @@ def reshaped_clip(weight: Array, geometry: Geometry, max_norm: float) -> Array:
 
 
 def power_iteration(
-    weight: Array, geometry: Geometry, *, steps: int = 10, rng: Generator | None = None
+    weight: Array,
+    geometry: Geometry,
+    *,
+    steps: int = 10,
+    rng: np.random.Generator | None = None,
 ) -> Baseline:
     """The gain of the last iterate of power iteration.
 
@@ -125,12 +137,12 @@ def power_iteration(
     steps : int
         The number of applications of the layer and its adjoint.
     rng : numpy.random.Generator, optional
-        Draws the first input; `default_rng(0)` if not given.
+        Draws the first input; `np.random.default_rng(0)` if not given.
     """
     stencil = stencil_of(weight, geometry)
     steps = size("steps", steps, least=1)
     sizes = (stencil.groups, stencil.in_channels, *stencil.columns)
-    start = (rng or default_rng(0)).standard_normal(sizes)
+    start = (rng or np.random.default_rng(0)).standard_normal(sizes)
 
     def gain(plain: Array) -> float:
         operator, x = operator_of(plain, stencil), asarray_like(plain, start)
@@ -210,7 +222,7 @@ def tensor_norm(
     *,
     steps: int = 50,
     restarts: int = 1,
-    rng: Generator | None = None,
+    rng: np.random.Generator | None = None,
 ) -> Baseline:
     """sqrt(taps) times the norm of the kernel as a tensor, by alternating maximization.
 
@@ -229,12 +241,12 @@ def tensor_norm(
     restarts : int
         The number of random starts; the largest result is returned.
     rng : numpy.random.Generator, optional
-        Draws the starts; `default_rng(0)` if not given.
+        Draws the starts; `np.random.default_rng(0)` if not given.
     """
     stencil = stencil_of(weight, geometry)
     steps = size("steps", steps, least=1)
     restarts = size("restarts", restarts, least=1)
-    draw = rng or default_rng(0)
+    draw = rng or np.random.default_rng(0)
     factor = embedding(stencil)[1] * math.sqrt(stencil.taps)
 
     def estimate(plain: Array) -> float:
@@ -258,18 +270,6 @@ def _baseline(
     side = (_SAFE_SIDE[kind],)
     value = call_on_host(scaled, weight, arrays=0, scalars=side)[0]
     return Baseline(value, kind, method)
-
-
-def _some_row_reads_all_taps(stencil: Stencil) -> bool:
-    """Whether the taps of some row read different columns, all inside the input."""
-    for axis, (rows, taps) in enumerate(zip(stencil.rows, stencil.kernel)):
-        starts = stencil.stride[axis] * np.arange(rows)[:, None]
-        sites = starts + stencil.dilation[axis] * np.arange(taps)
-        read = np.sort(columns_read(stencil, axis)[sites], axis=1)  # (rows, taps)
-        differ = (np.diff(read, axis=1) > 0).all(axis=1)
-        if not (differ & (read[:, 0] >= 0)).any():
-            return False
-    return True
 
 
 def _per_group(weight: Array, stencil: Stencil) -> Array:
@@ -311,7 +311,7 @@ def _by_squaring(matrices: Array, steps: int) -> float:
     return float(xp.max(xp.exp(log) * last ** (0.5**steps)))
 
 
-def _alternate(tensor: Array, steps: int, rng: Generator) -> float:
+def _alternate(tensor: Array, steps: int, rng: np.random.Generator) -> float:
     """A local maximum for each tensor (groups, *sizes); the largest of them."""
     xp, axes, rest = namespace(tensor), tuple(range(1, tensor.ndim)), tensor
     vectors = {}

@@ -5,7 +5,7 @@ import pytest
 from oracles import TORUS, make, norm_by_matrix
 
 from convspectra import Geometry, operator_norm, project
-from convspectra._bound import look
+from convspectra._bound import separation
 from convspectra._bound.blocks import torus_blocks
 from convspectra._bound.cuts import Cuts, nonnegative_minimum
 from convspectra._bound.cutting_planes import nearly_nearest
@@ -37,7 +37,7 @@ def test_many_channels_take_other_routines(rng, monkeypatch):
     geometry = Geometry(4, boundary="zeros")
     norm = float(operator_norm(weight, Geometry(6)).upper)
     found = enforce(weight, [geometry], 0.8 * norm, "project", in_training=True)
-    monkeypatch.setattr(look, "DENSE_CUTS_SIDE", 16)
+    monkeypatch.setattr(separation, "DENSE_CUTS_SIDE", 16)
     other = enforce(weight, [geometry], 0.8 * norm, "project", in_training=True)
     least = project(weight, Geometry(6), 0.8 * norm).distance
     for each in found, other:

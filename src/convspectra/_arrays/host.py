@@ -1,4 +1,17 @@
-"""Calls that decide by the values of an array, also under `jit` and `grad`."""
+"""Calls that decide by the values of an array, also under `jit` and `grad`.
+
+From an array of any library to NumPy's, and back:
+
+    to_numpy         a NumPy array of any array whose numbers are known, cut off from
+                     automatic differentiation (in `array.py`)
+    detach_to_numpy  the same for what the CPU is to compute; torch's arrays on a GPU
+                     with double precision, and in half precision, stay torch's
+    numpy_or_none    the same, but None for what another device is to compute, and
+                     where somebody may ask for derivatives
+    numpy_view       NumPy's and torch's arrays on the CPU alone, in the same memory;
+                     None for all others, and where somebody may ask for derivatives
+    from_numpy       the way back: to the library and device of a given array
+"""
 
 import sys
 from collections.abc import Callable
@@ -30,6 +43,8 @@ from .sharding import split_like
 from .threads import in_our_thread, one_blas_thread
 
 T = TypeVar("T")
+# How `call_on_host` rounds a number where there is no double precision.
+ROUND_DOWN, ROUND_NEAREST, ROUND_UP = -1, 0, 1
 
 
 def detach_to_numpy(weight: Array) -> Array:
@@ -52,9 +67,10 @@ def to_double_device(x: Array) -> Array:
 
 
 def numpy_or_none(weight: Array) -> np.ndarray | None:
-    """`weight` as NumPy's, if it is on the CPU and nobody asks for derivatives.
+    """`weight` as a NumPy array, or None for what its own library has to compute.
 
-    Or if it had to come there: see `detach_to_numpy`.
+    That is an array on another device that has double precision, an array of torch's in
+    half precision, and one whose derivative somebody may ask for.
     """
     if is_differentiated(weight):
         return None
@@ -122,9 +138,9 @@ def call_on_host(
     f : function
         From an array of numbers to a tuple: `arrays` arrays shaped and typed like it,
         and then real numbers.
-    scalars : tuple of {-1, 0, 1}
-        Where there is no double precision, in JAX or on the device, each of these
-        numbers is rounded down, to the nearest, or up.
+    scalars : tuple of {ROUND_DOWN, ROUND_NEAREST, ROUND_UP}
+        How each of these numbers is rounded where there is no double precision, in JAX
+        or on the device.
     has_gradient : bool
         Whether the first array is the gradient of the last number, which then has this
         derivative. All else is a constant to automatic differentiation.
@@ -187,14 +203,14 @@ def _call_on_host(
 
 
 def _rounded(value: float, dtype: np.dtype, way: int) -> np.ndarray:
-    """`value` in `dtype`, rounded down for way -1, up for 1, to the nearest for 0."""
+    """`value` in `dtype`, rounded as one of the constants above says."""
     near = np.asarray(value, dtype=dtype)
     if way * (float(near) - value) < 0:
         near = np.nextafter(near, np.asarray(way * np.inf, dtype=dtype))
     return near
 
 
-def scalar_like(weight: Array, value: float, way: int = 0) -> Any:
+def scalar_like(weight: Array, value: float, way: int = ROUND_NEAREST) -> Any:
     """A real number in double precision, in the library and device of `weight`.
 
     Rounded as by `_rounded` where the device has single precision only.

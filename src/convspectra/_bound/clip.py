@@ -22,8 +22,8 @@ from .._arrays.host import call_on_host
 from .._arrays.linalg import are_definite, eigh
 from .._arrays.threads import spread
 from .._base import positive, size
-from .._layer.geometry import Axis, Geometry
-from .._layer.stencil import Stencil, embedding, stencil_of
+from .._layer.geometry import Geometry
+from .._layer.stencil import circular_surrogate, stencil_of
 from .._maps.split_complex import BatchedSymbols
 from .._maps.symbol import block_size
 from .._route import COMPILED_CLIP_COUNT, clip_is_compiled
@@ -35,9 +35,6 @@ PARTIAL_VECTOR_SIDE = 64
 # Bounds are cut off here: larger than the norm of any kernel with entries near 1, and
 # small enough to be squared in single precision.
 LARGEST_BOUND = 2.0**60
-# A layer without a grid is clipped on one of so many rows per degree of its symbol,
-# which hardly varies in between.
-SUPREMUM_ROWS = 24
 
 
 def clip(
@@ -246,23 +243,3 @@ def _out_of_range(y: Array, least: float, most: float) -> Array:
     u, s, vh = xp.linalg.svd(y, full_matrices=False)
     change = s - xp.clip(s, min=least, max=most)
     return xp.matmul(u * change[..., None, :], vh)
-
-
-def circular_surrogate(stencil: Stencil, geometry: Geometry) -> Stencil:
-    """The circular layer that is clipped in place of one that may not be circular."""
-    if stencil.is_torus:
-        return stencil
-    if stencil.axes is None:
-        return with_rows(embedding(stencil)[0])
-    axes = geometry.torus(stencil.kernel).resolve_axes(stencil.kernel)
-    return replace(stencil, axes=axes, boundary="circular")
-
-
-def with_rows(torus: Stencil, per_degree: int = SUPREMUM_ROWS) -> Stencil:
-    """The torus itself; if it has no grid, on one that is fine for its symbol."""
-    if torus.axes is not None:
-        return torus
-    degrees = [(reach - 1) // s for reach, s in zip(torus.reach, torus.stride)]
-    rows = [per_degree * max(degree, 1) for degree in degrees]
-    axes = tuple(Axis(m * s, m, 0) for m, s in zip(rows, torus.stride))
-    return replace(torus, axes=axes)

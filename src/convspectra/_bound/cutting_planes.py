@@ -13,9 +13,8 @@ that holds every kernel within the bound, none of them is nearer; scaled down to
 bound, K is one of them. When it is nearly near enough, a step against what is above the
 bound at all frequencies saves one or two rounds. A round takes a decomposition at as
 many frequencies as it cuts; `nearest` takes one for all of them, and more rounds, but
-comes as close as it is asked to. A kernel that training has moved needs few cuts: as
-many as there are local maxima of the norm above c, not as there are kernels'
-dimensions.
+comes as close as it is asked to. A kernel that training has moved needs few cuts: about
+one for each local maximum of the norm above c, however many entries the kernel has.
 
 Nothing is carried from one pass of a training to the next. Cuts of the last pass are no
 help after ten steps, as other values have risen above the bound: 64 rounds instead of
@@ -32,7 +31,7 @@ from .._layer.stencil import Stencil
 from .._maps.symbol import frequencies_of
 from .blocks import TorusBlocks, torus_blocks
 from .cuts import Cuts, NewCuts
-from .look import look_at
+from .separation import separate
 
 # Relative gap of the squared distances at which to stop: the kernel is then at most 5 %
 # further away than the nearest. The most rounds, and cuts in each.
@@ -62,22 +61,22 @@ def nearly_nearest(weight: np.ndarray, torus: Stencil, c: float) -> np.ndarray:
     kernel, cuts, vectors = start, None, None
     points = frequencies_of(taps.pattern, torus.rows, real=True)
     for _ in range(ROUNDS):
-        look = look_at(blocks, kernel, vectors)
-        largest, vectors = look.largest, look.vectors
+        found = separate(blocks, kernel, vectors)
+        largest, vectors = found.largest, found.vectors
         if largest <= c * (1 + NEGLIGIBLE):
             break
         gap = 1.0 if cuts is None else _gap(start, kernel, c, largest, cuts)
         if gap <= GAP:
             break
-        where = _to_cut(look.norms, c, points.representative)
-        new = look.cuts(c, where)
+        where = _to_cut(found.norms, c, points.representative)
+        new = found.cuts(c, where)
         if cuts is None:
             cuts = Cuts.first(new, taps, c)
         else:
-            if gap <= POLISHED_GAP and len(where) == np.count_nonzero(look.norms > c):
+            if gap <= POLISHED_GAP and len(where) == np.count_nonzero(found.norms > c):
                 step = _step(new, blocks)
                 polished = kernel - new.half_spaces.change(step, taps)
-                second = look_at(blocks, polished, vectors)
+                second = separate(blocks, polished, vectors)
                 if _gap(start, polished, c, second.largest, cuts) <= GAP:
                     kernel = polished
                     break

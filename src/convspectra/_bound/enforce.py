@@ -10,11 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._arrays.array import Array, is_complex, is_host, namespace, normalized
-from .._arrays.host import call_on_host
+from .._arrays.host import ROUND_UP, call_on_host
 from .._layer.geometry import Geometry
-from .._layer.stencil import Stencil, embedding, stencil_of
+from .._layer.stencil import (
+    Stencil,
+    circular_surrogate,
+    embedding,
+    stencil_of,
+    with_rows,
+)
 from .._route import norm_route
-from .clip import circular_surrogate, clip, with_rows
+from .clip import clip
 from .cutting_planes import can_cut, nearly_nearest
 from .project import nearest_kernel
 from .scale import certified_norm, lipschitz, scale_down
@@ -67,18 +73,20 @@ def enforce(
     cuts = in_training and method == "project"
 
     def bounded(plain: Array) -> tuple[Array, float, float]:
-        if cuts and all(_is_cut(plain, stencil) for stencil in stencils):
+        if cuts and all(_cutting_planes_apply(plain, stencil) for stencil in stencils):
             return _projected_by_cuts(plain, stencils, max_norm)
         before = after = certified_norm(plain, stencils)
         if before.upper > max_norm and method == "scale":
             scaled = scale_down(plain, stencils, max_norm, before)
             plain, after = scaled.weight, scaled.norm
         elif before.upper > max_norm:
-            plain = _projected(plain, stencils, max_norm)
+            plain = _project_all(plain, stencils, max_norm)
             after = certified_norm(plain, stencils)
         return plain, before.upper, after.upper
 
-    found: tuple[Any, ...] = call_on_host(bounded, weight, arrays=1, scalars=(1, 1))
+    found: tuple[Any, ...] = call_on_host(
+        bounded, weight, arrays=1, scalars=(ROUND_UP, ROUND_UP)
+    )
     before, after = float(found[1]), float(found[2])
     is_changed = not before <= max_norm
     return Enforced(
@@ -100,7 +108,7 @@ def largest_norm(weight: Array, geometries: Sequence[Geometry], method: str) -> 
         lambda plain: (certified_norm(plain, stencils, rtol).upper,),
         weight,
         arrays=0,
-        scalars=(1,),
+        scalars=(ROUND_UP,),
     )
     return float(found[0])
 
@@ -110,7 +118,7 @@ def norm_lipschitz(weight: Array, geometry: Geometry) -> float:
     return lipschitz(stencil_of(weight, geometry))
 
 
-def _projected(weight: Array, stencils: Sequence[Stencil], max_norm: float) -> Array:
+def _project_all(weight: Array, stencils: Sequence[Stencil], max_norm: float) -> Array:
     """A kernel that satisfies the bound with all stencils, for one that does not."""
     for stencil in stencils:
         if len(stencils) == 1 or certified_norm(weight, [stencil]).upper > max_norm:
@@ -119,8 +127,8 @@ def _projected(weight: Array, stencils: Sequence[Stencil], max_norm: float) -> A
     return scale_down(weight, stencils, max_norm).weight
 
 
-def _is_cut(weight: Array, stencil: Stencil) -> bool:
-    """Whether cutting planes project such a kernel: a torus certifies its norm."""
+def _cutting_planes_apply(weight: Array, stencil: Stencil) -> bool:
+    """Whether cutting planes bound what certifies such a kernel's norm: a torus."""
     real, host = not is_complex(weight), is_host(weight)
     route = norm_route(stencil, real=real, on_host=host, upper_only=True)
     by_torus = route.method in ("frequencies", "embedding", "supremum")

@@ -4,22 +4,23 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from .._arrays.array import Array, is_traced, namespace, normalized, to_double
-from .._arrays.host import call_on_host
+from .._arrays.host import ROUND_DOWN, ROUND_NEAREST, ROUND_UP, call_on_host
 from .._base import fraction, positive
 from .._layer.geometry import Geometry
-from .._layer.stencil import Stencil, embedding, stencil_of
+from .._layer.stencil import Stencil, embedding, stencil_of, with_rows
 from .._norm.bounds import Bounds
 from .._norm.norm_bounds import norm_bounds
 from .._norm.operator_norm import NormBounds
 from .._route import method_of, projects_by_matrix
 from .blocks import matrix_blocks, torus_blocks
-from .clip import with_rows
 from .nearest import nearest
 from .scale import Certified, Scaled, norm_rtol, scale_down
 
 ROUNDS = 100  # iterations of the solver at most; usual are 5 to 20
 # The part of a bound that a layer must have left for the torus around it to get it.
 WORTHWHILE = 1e-3
+# How the scalars of a `_HostResult` are rounded: both pairs of bounds outward.
+ROUNDED_SCALARS = (ROUND_DOWN, ROUND_UP) * 2 + (ROUND_NEAREST,) * 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,34 +84,34 @@ def project(
     max_norm = positive("max_norm", max_norm)
     rtol = fraction("rtol", rtol)
     # Under `jit`, where the numbers are not known yet, the method is that of the route.
-    before = after = method_of(stencil)
+    method_before = method_after = method_of(stencil)
 
-    def projected(plain: Array) -> _Projected:
-        nonlocal before, after
-        outside, inside = _projected(plain, stencil, max_norm, rtol)
-        before, after = outside.method, inside.norm.method
-        return _Projected(
-            inside.kernel.weight,
-            *(outside.lower, outside.upper),
-            *(inside.norm.lower, inside.norm.upper),
-            *(inside.kernel.distance, inside.kernel.rounds, inside.kernel.gap),
+    def projected(plain: Array) -> _HostResult:
+        nonlocal method_before, method_after
+        before, best = _projected(plain, stencil, max_norm, rtol)
+        method_before, method_after = before.method, best.norm.method
+        return _HostResult(
+            best.kernel.weight,
+            *(before.lower, before.upper),
+            *(best.norm.lower, best.norm.upper),
+            *(best.kernel.distance, best.kernel.rounds, best.kernel.gap),
         )
 
-    found = _Projected(
-        *call_on_host(projected, weight, arrays=1, scalars=(-1, 1, -1, 1, 0, 0, 0))
+    found = _HostResult(
+        *call_on_host(projected, weight, arrays=1, scalars=ROUNDED_SCALARS)
     )
     grid = stencil.grid
     return Projection(
         weight=found.weight,
-        before=NormBounds(found.lower_before, found.upper_before, before, grid),
-        after=NormBounds(found.lower_after, found.upper_after, after, grid),
+        before=NormBounds(found.lower_before, found.upper_before, method_before, grid),
+        after=NormBounds(found.lower_after, found.upper_after, method_after, grid),
         distance=found.distance,
         rounds=found.rounds if is_traced(weight) else int(found.rounds),
         gap=found.gap,
     )
 
 
-class _Projected(NamedTuple):
+class _HostResult(NamedTuple):
     """A projection as `call_on_host` returns it: an array, then scalars."""
 
     weight: Array
@@ -125,18 +126,26 @@ class _Projected(NamedTuple):
 
 def _projected(
     weight: Array, stencil: Stencil, max_norm: float, rtol: float
-) -> "tuple[Bounds, _Inside]":
-    """Bounds of the norm before, and the nearest kernel."""
+) -> "tuple[Bounds, _Candidate]":
+    """Bounds of the norm before, and the nearest of these kernels:
+
+    (a) that of the solver, scaled down if its certified norm is above the bound;
+    (b) the same, where the solver imposes the bound on a torus around the layer, with
+        a larger one: by as much as the layer itself has left of its bound after (a);
+    (c) in that case also the given kernel, scaled down.
+
+    The given kernel itself if it satisfies the bound.
+    """
     before = norm_bounds(weight, stencil, norm_rtol(stencil))
     norm = Certified(before.upper, before.method)
     if before.upper <= max_norm:
-        return before, _Inside(NearestKernel(weight, norm, 0.0, 0, 0.0), before)
+        return before, _Candidate(NearestKernel(weight, norm, 0.0, 0, 0.0), before)
     solved = _solve(weight, stencil, max_norm, rtol)
     kernel = solved.moved_to(scale_down(solved.weight, [stencil], max_norm))
-    found = _inside(kernel, stencil)
+    found = _candidate(kernel, stencil)
     if stencil.is_torus or projects_by_matrix(stencil):
         return before, found
-    # A torus around the layer was given the bound, and the layer is further inside.
+    # The torus around the layer satisfies the bound: the layer has some of it left.
     after = found.norm.upper
     if stencil.axes is not None and 0 < after < max_norm * (1 - WORTHWHILE):
         less = _solve(weight, stencil, max_norm * max_norm / after, rtol)
@@ -146,11 +155,11 @@ def _projected(
         kernel = less.moved_to(scaled)
         if kernel.distance < found.kernel.distance:
             is_same = scaled.weight is less.weight
-            found = _inside(kernel, stencil, bounds if is_same else None)
-    # What is hardly outside moves least if it is scaled.
+            found = _candidate(kernel, stencil, bounds if is_same else None)
+    # A kernel whose norm is hardly above the bound moves least if it is scaled.
     kernel = solved.moved_to(scale_down(weight, [stencil], max_norm, norm))
     if kernel.distance < found.kernel.distance:
-        found = _inside(kernel, stencil)
+        found = _candidate(kernel, stencil)
     return before, found
 
 
@@ -166,22 +175,22 @@ class NearestKernel:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Inside:
+class _Candidate:
     """A kernel that satisfies the bound, and bounds of its norm from both sides."""
 
     kernel: NearestKernel
     norm: Bounds
 
 
-def _inside(
+def _candidate(
     kernel: NearestKernel, stencil: Stencil, bounds: Bounds | None = None
-) -> _Inside:
+) -> _Candidate:
     """A kernel with bounds of its norm, which are computed if they are not known."""
     if bounds is None:
         bounds = norm_bounds(kernel.weight, stencil, norm_rtol(stencil))
     if kernel.norm.upper < bounds.upper:  # certified by another way
         bounds = replace(bounds, upper=kernel.norm.upper, method=kernel.norm.method)
-    return _Inside(kernel, bounds)
+    return _Candidate(kernel, bounds)
 
 
 def nearest_kernel(

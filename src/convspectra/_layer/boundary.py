@@ -28,17 +28,17 @@ class Boundary:
     is_circular: bool = False
     is_zero: bool = False
 
-    def repeats(self, padded: int) -> int:
+    def repeats(self, padding: int) -> int:
         """At how many sites a column is read at most, on a grid of any size.
 
         Parameters
         ----------
-        padded : int
+        padding : int
             Sites of padding on both sides; on a circle no more than make the layer a
             torus, or part of one.
         """
         # In general: at its own site, and at all of the padding on a grid of one site.
-        return 1 if self.is_circular or self.is_zero else 1 + padded
+        return 1 if self.is_circular or self.is_zero else 1 + padding
 
 
 def _zeros(site: np.ndarray, n: int) -> np.ndarray:

@@ -10,6 +10,10 @@ from .._base import cached
 from .boundary import boundary_of
 from .geometry import Axis, Geometry, per_axis
 
+# Rows per degree of its symbol that a layer without a grid gets, to be clipped or
+# projected: in between the symbol hardly varies.
+SUPREMUM_ROWS = 24
+
 
 @dataclass(frozen=True, slots=True)
 class Stencil:
@@ -198,6 +202,49 @@ def _embedded_axis(stencil: Stencil, axis: int) -> tuple[Axis, int]:
         read = columns_read(stencil, axis)
         wide, times = len(read), int(np.bincount(read[read >= 0]).max(initial=1))
     return Axis(-(-wide // s) * s, -(-wide // s), before), times
+
+
+def circular_surrogate(stencil: Stencil, geometry: Geometry) -> Stencil:
+    """The circular layer that is clipped in place of one that may not be circular."""
+    if stencil.is_torus:
+        return stencil
+    if stencil.axes is None:
+        return with_rows(embedding(stencil)[0])
+    axes = geometry.torus(stencil.kernel).resolve_axes(stencil.kernel)
+    return replace(stencil, axes=axes, boundary="circular")
+
+
+def with_rows(torus: Stencil, per_degree: int = SUPREMUM_ROWS) -> Stencil:
+    """The torus itself; if it has no grid, on one that is fine for its symbol."""
+    if torus.axes is not None:
+        return torus
+    degrees = [(reach - 1) // s for reach, s in zip(torus.reach, torus.stride)]
+    rows = [per_degree * max(degree, 1) for degree in degrees]
+    axes = tuple(Axis(m * s, m, 0) for m, s in zip(rows, torus.stride))
+    return replace(torus, axes=axes)
+
+
+def some_row_reads_all_taps(stencil: Stencil) -> bool:
+    """Whether the taps of some row read different columns, all inside the input.
+
+    The kernel as one matrix is then a block of the layer. Without a grid: whether that
+    is so on some grid, as it always is.
+    """
+    if stencil.axes is None:
+        return True
+    return all(_reads_all_taps(stencil, axis) for axis in range(len(stencil.kernel)))
+
+
+def _reads_all_taps(stencil: Stencil, axis: int) -> bool:
+    n, rows, before = stencil.known_axes[axis]
+    s, taps = stencil.stride[axis], stencil.kernel[axis]
+    first = -(-before // s)  # the first row that begins inside
+    if first < rows and s * first - before + stencil.reach[axis] <= n:
+        return True  # it also ends there: no need to list all rows of a large grid
+    sites = s * np.arange(rows)[:, None] + stencil.dilation[axis] * np.arange(taps)
+    read = np.sort(columns_read(stencil, axis)[sites], axis=1)  # (rows, taps)
+    differ = (np.diff(read, axis=1) > 0).all(axis=1)
+    return bool((differ & (read[:, 0] >= 0)).any())
 
 
 def _check_padding_on_any_grid(geometry: Geometry, stencil: Stencil) -> None:

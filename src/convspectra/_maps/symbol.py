@@ -53,7 +53,11 @@ class Pattern:
 
 
 def pattern_of(stencil: Stencil) -> Pattern:
-    """The pattern of a stencil; the same object for the same question."""
+    """The pattern of a stencil.
+
+    Cached: equal arguments give the identical object, on whose identity other caches
+    are keyed.
+    """
     return _pattern(stencil.kernel, stencil.dilation, stencil.stride)
 
 

@@ -135,7 +135,7 @@ class Compression:
 def norms_for(
     taps: Taps, extent: Extent, *, real: bool, is_screened: bool
 ) -> SymbolNorms:
-    """The norms of which `compression` bounds the norm of a layer with this extent.
+    """The norms of the symbol, from which `compression` bounds the layer's norm.
 
     The shifts of the taps must have no common step.
     """
@@ -156,9 +156,10 @@ def compression(
     Parameters
     ----------
     norms : SymbolNorms
-        As `norms_for` gives them; some of them are brought closer.
+        As `norms_for` gives them. Those that count are tightened in place.
     rtol : float
-        A relative difference that is not worth the work.
+        No more norms are tightened when that could lower the bound by a small part of
+        this, relatively.
     at_once : bool
         Cut on all axes at once. See `can_cut_at_once`.
     """

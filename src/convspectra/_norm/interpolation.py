@@ -85,7 +85,10 @@ class Nodes:
 
 @cached(maxsize=64)
 def nodes_of(degree: tuple[int, ...], *, real: bool) -> Nodes:
-    """The same object for the same question."""
+    """Cached: equal arguments give the identical object.
+
+    On whose identity other caches are keyed.
+    """
     return Nodes(degree, real=real)
 
 

@@ -10,6 +10,8 @@ import numpy as np
 
 from .._arrays.array import Array, is_complex, is_host, is_traced
 from .._arrays.host import (
+    ROUND_DOWN,
+    ROUND_UP,
     call_on_host,
     detach_to_numpy,
     is_differentiated,
@@ -30,6 +32,8 @@ from .rounding import Allowance, of_stated_matrix
 # Characters of single and double precision, which are computed with as they are. And
 # the sizes of the largest entry between which squares neither overflow nor underflow.
 REAL, SAFE = "fd", (1e-60, 1e60)
+# How both bounds are rounded.
+OUTWARD = (ROUND_DOWN, ROUND_UP)
 # The route of a layer that has the same real matrix at all frequencies.
 ONE_MATRIX = NormRoute("frequencies", "one matrix")
 
@@ -159,7 +163,7 @@ def operator_norm(
     rtol = fraction("rtol", rtol)
     if budget is not None:
         budget = positive("budget", budget)
-    elif (found := _of_one_tap(weight, geometry, rtol)) is not None:
+    elif (found := _norm_by_shortcut(weight, geometry, rtol)) is not None:
         return found
     stencil = stencil_of(weight, geometry)
 
@@ -170,46 +174,51 @@ def operator_norm(
     return norm_by(find_route, weight, stencil, rtol)
 
 
-def _of_one_tap(weight: Array, geometry: Geometry, rtol: float) -> NormBounds | None:
-    """The norm where a real kernel is the matrix of all frequencies, else None.
+def _norm_by_shortcut(
+    weight: Array, geometry: Geometry, rtol: float
+) -> NormBounds | None:
+    """The norm of a real 1x1 kernel that is the matrix of all frequencies, else None.
 
-    Most layers of many networks are of this kind: as directly as can be. None as well
-    for entries whose squares may overflow or underflow, and for what is no number.
+    Many networks consist of such layers, mostly so small that checks, stencil and route
+    of the usual way would take longer than the arithmetic. None as well for entries
+    whose squares may overflow or underflow, and for NaN and infinity.
     """
     plain = numpy_view(weight)
     if plain is None or plain.dtype.char not in REAL or type(geometry) is not Geometry:
         return None
-    one = _one_matrix(plain.shape, geometry)
-    if one is None:
+    layer = _layer_of_one_matrix(plain.shape, geometry)
+    if layer is None:
         return None
     matrix = plain.reshape(plain.shape[:2]).astype(np.float64, copy=False)
     if not SAFE[0] < float(np.abs(matrix).max()) < SAFE[1]:
         return None
     is_small = min(matrix.shape) <= BLAS_SMALL_SIDE
     with nullcontext() if is_small else one_blas_thread():
-        found = norm_of_matrix(matrix, one.allowance, rtol)
+        found = norm_of_matrix(matrix, layer.allowance, rtol)
     lower, upper = scalars_like(weight, found.lower, found.upper)
-    return NormBounds(lower, upper, ONE_MATRIX.method, one.grid)
+    return NormBounds(lower, upper, ONE_MATRIX.method, layer.grid)
 
 
 @dataclass(frozen=True, slots=True)
-class _OneMatrix:
-    """What is known before the numbers of a layer that has one matrix."""
+class _LayerOfOneMatrix:
+    """A layer whose kernel is its matrix at all frequencies."""
 
     grid: tuple[int, ...] | None
     allowance: Allowance
 
 
 @cached(maxsize=256)
-def _one_matrix(shape: tuple[int, ...], geometry: Geometry) -> _OneMatrix | None:
-    """None unless real kernels of this shape have the same matrix at all frequencies.
+def _layer_of_one_matrix(
+    shape: tuple[int, ...], geometry: Geometry
+) -> _LayerOfOneMatrix | None:
+    """None if a real kernel of this shape is not the layer's matrix at each frequency.
 
-    And are that matrix: they have one tap.
+    Or if there are several groups.
     """
     stencil = resolve(shape, geometry)
     if stencil.taps > 1 or norm_route(stencil, real=True, on_host=True) != ONE_MATRIX:
         return None
-    return _OneMatrix(stencil.grid, of_stated_matrix(*shape[:2]))
+    return _LayerOfOneMatrix(stencil.grid, of_stated_matrix(*shape[:2]))
 
 
 def norm_by(
@@ -241,8 +250,8 @@ def norm_by(
 
     if is_differentiated(weight):
         _, lower, upper = call_on_host(
-            both_and_gradient, weight, arrays=1, scalars=(-1, 1), has_gradient=True
+            both_and_gradient, weight, arrays=1, scalars=OUTWARD, has_gradient=True
         )
     else:
-        lower, upper = call_on_host(both, weight, arrays=0, scalars=(-1, 1))
+        lower, upper = call_on_host(both, weight, arrays=0, scalars=OUTWARD)
     return NormBounds(lower=lower, upper=upper, method=method, grid=stencil.grid)

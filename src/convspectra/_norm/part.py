@@ -1,4 +1,7 @@
-"""A part of a large layer that attains nearly its norm: no part has a larger one."""
+"""Sublayers small enough for Lanczos.
+
+Their norm is a lower bound of the layer's, and close to it.
+"""
 
 import math
 from dataclasses import replace

@@ -13,7 +13,12 @@ import math
 
 from .._arrays.array import Array, is_complex, is_host, namespace
 from .._layer.geometry import Geometry
-from .._layer.stencil import Stencil, embedding, stencil_of
+from .._layer.stencil import (
+    Stencil,
+    embedding,
+    some_row_reads_all_taps,
+    stencil_of,
+)
 from .._maps.symbol import pattern_of, taps_of
 from .._route import torus_route
 from .bounds import Bounds
@@ -38,22 +43,8 @@ def by_reshaping(weight: Array, stencil: Stencil, rtol: float) -> Bounds:
         return xp.reshape(times * peak_derivative(taps, peak, matrix), weight.shape)
 
     return Bounds(
-        lower=peak.lower if _some_row_reads_all_taps(stencil) else 0.0,
+        lower=peak.lower if some_row_reads_all_taps(stencil) else 0.0,
         upper=peak.upper * times * UP,
         derivative=derivative,
         method="reshaped",
     )
-
-
-def _some_row_reads_all_taps(stencil: Stencil) -> bool:
-    """Whether a row reads all its taps at different sites of the input."""
-    if stencil.axes is None:  # on some grid it does
-        return True
-    for (n, rows, before), s, reach in zip(stencil.axes, stencil.stride, stencil.reach):
-        first = -(-before // s)  # the first row that begins inside
-        if first >= rows or s * first - before + reach > n:
-            return stencil.is_torus and all(
-                reach <= axis.columns
-                for reach, axis in zip(stencil.reach, stencil.axes)
-            )
-    return True

@@ -112,11 +112,11 @@ class Allowance:
         return gain * (1 + slack) + 2 * self.absolute
 
     def upper(self, threshold: Number) -> Number:
-        """No norm is above this where all have a Cholesky factor at `threshold`."""
+        """A bound of the norms of matrices with a Cholesky factor at `threshold`."""
         return (threshold * (1 + self.certified) + self.absolute) * UP
 
     def lower(self, gain: float) -> float:
-        """Some norm is at least this where `gain` was computed."""
+        """A lower bound of the norm of a matrix, from the computed gain of a vector."""
         return max((gain / (1 + self.gain) - self.absolute) * DOWN, 0.0)
 
     def smallest_square(self, square: float, threshold: float) -> float:

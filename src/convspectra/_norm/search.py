@@ -109,7 +109,10 @@ def dilation_reduced(taps: Taps) -> tuple[Taps, np.ndarray]:
 
 @cached(maxsize=256)
 def _reduced(pattern: Pattern) -> Pattern:
-    """Cached: equal patterns give the identical object, by which others are cached."""
+    """Cached: equal arguments give the identical object.
+
+    On whose identity other caches are keyed.
+    """
     return replace(pattern, shifts=pattern.shifts // common_steps(pattern.shifts))
 
 

@@ -7,9 +7,8 @@ from .._arrays.array import adjoint, widen
 from .._arrays.sharding import replicated, split_like
 from .._base import positive
 from .._bound.blocks import TorusBlocks, torus_blocks
-from .._bound.clip import circular_surrogate
 from .._layer.geometry import Geometry
-from .._layer.stencil import stencil_of
+from .._layer.stencil import circular_surrogate, stencil_of
 from .._maps.symbol import fold_back, symbol
 
 

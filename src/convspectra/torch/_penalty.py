@@ -9,9 +9,8 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from .._arrays.array import is_transformed
-from .._bound.clip import circular_surrogate
 from .._layer.geometry import Geometry
-from .._layer.stencil import stencil_of
+from .._layer.stencil import circular_surrogate, stencil_of
 from .._spectrum import singular_values
 from .._training import Bounds
 from ._layers import Layers

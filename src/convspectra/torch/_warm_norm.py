@@ -10,9 +10,14 @@ from torch.nn import functional as F
 from torch.nn import grad
 
 from .._arrays.torch_function import HostFunction
-from .._bound.clip import with_rows
 from .._layer.geometry import Geometry
-from .._layer.stencil import Stencil, columns_read, embedding, stencil_of
+from .._layer.stencil import (
+    Stencil,
+    columns_read,
+    embedding,
+    stencil_of,
+    with_rows,
+)
 
 # A layer for every input size is followed on a torus of so many rows per degree of its
 # symbol: what that misses, the ratio to the last certificate makes up for.

@@ -1,4 +1,4 @@
-"""Where is the norm of a symbol above a bound, about, and what is cut off there?"""
+"""Separation oracle of the cutting planes: norms above a bound, and cuts there."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,11 +20,19 @@ DENSE_CUTS_SIDE = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
-    """The norm at every frequency, about.
+class Separation:
+    """What separates a kernel from those within a bound. None of it is certified.
 
-    `cuts` is a function from c and some frequencies. `vectors` are about the top
-    singular vectors of the short side, (frequencies, side, kept), of large matrices.
+    Attributes
+    ----------
+    norms : array, shape (frequencies,)
+        Estimates of the symbol's norms.
+    cuts : function
+        From a bound c and the numbers of frequencies where the norm is above it to the
+        cuts there.
+    vectors : array, shape (frequencies, side, kept), or None
+        Estimates of the top singular vectors of the short side; None if matrices are
+        small.
     """
 
     norms: np.ndarray
@@ -36,14 +44,14 @@ class Look:
         return float(self.norms.max())
 
 
-def look_at(
+def separate(
     blocks: TorusBlocks, kernel: np.ndarray, vectors: np.ndarray | None
-) -> Look:
-    """At a kernel (taps, out * in), from vectors of one that was not far from it."""
+) -> Separation:
+    """Of a kernel (taps, out * in), from the vectors of one that is not far from it."""
     if min(blocks.shape) <= DENSE_CUTS_SIDE:
         taps = replace(blocks.taps, weight=to_complex(kernel))
         norms = SmallMatrices(taps, blocks.all_phases).estimates()[:, 0]
-        return Look(norms, partial(_dense_cuts, blocks, kernel), None)
+        return Separation(norms, partial(_dense_cuts, blocks, kernel), None)
     single = replace(blocks.taps, weight=kernel.astype(np.complex64))
     found = concatenated(
         [
@@ -54,7 +62,9 @@ def look_at(
             for part in blocks.parts()
         ]
     )
-    return Look(found.s[:, 0], partial(_low_rank_cuts, blocks, found), found.short)
+    return Separation(
+        found.s[:, 0], partial(_low_rank_cuts, blocks, found), found.short
+    )
 
 
 def _dense_cuts(
