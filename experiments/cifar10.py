@@ -315,7 +315,8 @@ def draw(options: Options, arms: Mapping[str, Sequence[Mapping[str, Any]]]) -> N
     loss.set(xlabel="epochs", ylabel="training loss", ylim=(0, 1.8))
     error.set(xlabel="epochs", ylabel="test error", ylim=(0, 0.9))
     over_time.set(xlabel="time / time without clipping", ylim=(0, 0.9))
-    error.legend(fontsize=7, ncols=2, frameon=False)
+    shown = error.get_legend_handles_labels()
+    drawn.legend(*shown, fontsize=8, ncols=7, frameon=False, loc="outside lower center")
     drawn.suptitle(
         f"CIFAR-10, {options.scale}: lines are means over seeds, bands all seeds; "
         f"broad and pale, the paper's (epochs x {stretch:g})",
