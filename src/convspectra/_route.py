@@ -85,8 +85,8 @@ MATRIX_LIMIT = 2**28
 # The budget, unless it is stated, in seconds of the nominal machine: for a banded
 # factor or a block compression that closes an interval, and for a norm in all.
 CLOSING_SECONDS, BLOCK_SECONDS, SECONDS = 5.0, 2.5, 60.0
-# The same limit for a banded factor where only the upper bound is wanted: training asks
-# for it at every step.
+# Products to factorize the matrices of a layer, up to which a banded factor is worth
+# its time where only the upper bound is wanted: training asks for it at every step.
 UPPER_ONLY_LIMIT = 2**30
 # Numbers that a banded factor may have in memory: 1.5 GB of real ones.
 BANDED_NUMBERS = 3 * 2**26

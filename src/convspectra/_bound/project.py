@@ -129,12 +129,13 @@ def _projected(
 ) -> "tuple[Bounds, _Candidate]":
     """Bounds of the norm before, and the nearest of these kernels:
 
-    (a) that of the solver, scaled down if its certified norm is above the bound;
-    (b) the same, where the solver imposes the bound on a torus around the layer, with
-        a larger one: by as much as the layer itself has left of its bound after (a);
-    (c) in that case also the given kernel, scaled down.
+    (a) that of the solver, scaled down to the bound;
+    (b) that of the solver for a larger bound, by what the layer has left of its own
+        after (a), scaled down to the bound;
+    (c) the given kernel, scaled down to the bound.
 
-    The given kernel itself if it satisfies the bound.
+    (b) and (c) are tried only where the solver bounds a torus around the layer, whose
+    norm is larger, and (b) only on a grid. A kernel that satisfies the bound stays.
     """
     before = norm_bounds(weight, stencil, norm_rtol(stencil))
     norm = Certified(before.upper, before.method)
