@@ -1,5 +1,6 @@
 """ONNX models that are damaged or hostile: one sentence for each, and no harm."""
 
+import contextlib
 import functools
 import itertools
 import os
@@ -24,7 +25,12 @@ from onnx_models import (
     value,
 )
 
-from convspectra._checkpoint import onnx_file, onnx_geometry, onnx_weights
+from convspectra._checkpoint import (
+    files_of,
+    onnx_file,
+    onnx_geometry,
+    onnx_weights,
+)
 from convspectra._checkpoint.onnx_file import read_onnx
 from convspectra._checkpoint.onnx_network import read_computation
 from convspectra._checkpoint.sandbox import Limits
@@ -129,6 +135,45 @@ def test_numbers_elsewhere_are_refused(tmp_path, entries, message):
     os.mkfifo(path.parent / "pipe")  # opening it would wait for ever
     with pytest.raises(Refusal, match=message):
         read_onnx(path)
+    with contextlib.suppress(Refusal):
+        assert set(files_of(path)) <= {path, path.parent / "w.bin"}
+
+
+def test_the_files_of_a_model_are_those_that_its_tensors_name(tmp_path):
+    def tensor(name, location):
+        found = stored(name, WEIGHT)
+        external(found, {"offset": "0", "location": location})
+        return found
+
+    names = ("here", "in/constant", "in/branch", "other")
+    (tmp_path / "in").mkdir()
+    for name in names:
+        (tmp_path / name).touch()
+    constant = make_node("Constant", [], ["c"], value=tensor("c", names[1]))
+    body = onnx.helper.make_graph([], "body", [], [], [tensor("d", names[2])])
+    choice = make_node("If", ["x"], ["z"], then_branch=body)
+    weights = [tensor("a", "here"), tensor("b", "here"), tensor("e", "missing")]
+    model = model_of([constant, choice], [*weights, stored("f", WEIGHT)])
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert files_of(path)[0] == path
+    assert sorted(files_of(path)[1:]) == sorted(tmp_path / name for name in names[:3])
+
+
+def test_numbers_in_the_model_are_not_read_to_find_its_files(tmp_path):
+    path, size = tmp_path / "model.onnx", 2**32  # of which no byte is on the disk
+    head = b""
+    for number in (9, 5, 7):  # raw_data of an initializer of the graph
+        head = bytes([number << 3 | 2]) + varint(size + len(head)) + head
+    path.write_bytes(head)
+    os.truncate(path, len(head) + size)
+    tracemalloc.start()
+    assert files_of(path) == [path]
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+    os.truncate(path, len(head) + size - 1)
+    with pytest.raises(Refusal, match=r"must be a whole \.onnx file"):
+        files_of(path)
 
 
 @pytest.mark.usefixtures("no_inference")
@@ -383,6 +428,7 @@ def outcomes(tmp_path, count):
             network.write(tmp_path / "new.onnx", {})
             whole = read_computation(tmp_path / "model.onnx")
             compose(whole.nodes, whole.outputs, rtol=0.1)
+            assert files_of(tmp_path / "model.onnx") == [tmp_path / "model.onnx"]
             read += 1
         except (ValueError, OSError) as error:
             reasons.append(f"{error}")

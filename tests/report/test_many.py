@@ -16,6 +16,7 @@ from pathlib import Path
 
 import many_work
 import pytest
+from onnx_models import conv_model, onnx
 from optional import needed
 
 from convspectra._report import many
@@ -124,6 +125,87 @@ def test_a_changed_file_is_done_again(tmp_path, is_old, change):
     assert all(o.was_done_before for o in run())
 
 
+def save_index(folder):
+    """A sharded checkpoint; returns its index, and a shard."""
+    shards = save(folder, ["one.safetensors", "two.safetensors"])
+    index = {"weight_map": {shard.stem: shard.name for shard in shards}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder / "model.safetensors.index.json", shards[1]
+
+
+def save_folder_with_index(folder):
+    return folder, save_index(folder)[1]
+
+
+def save_folder_with_config(folder):
+    save(folder, ["model.safetensors"])
+    return folder, save(folder, ["config.json"])[0]
+
+
+def save_graph(folder):
+    """A SavedModel by its graph, and the shard of its variables."""
+    (graph,) = save(folder, ["saved_model.pb"])
+    names = ["variables.index", "variables.data-00000-of-00001"]
+    return graph, save(folder / "variables", names)[1]
+
+
+def save_saved_model(folder):
+    return folder, save_graph(folder)[1]
+
+
+def save_onnx(folder):
+    """A model, and the file with its numbers."""
+    (path,) = save(folder, ["model.onnx"])
+    options = {"location": "weights.bin", "size_threshold": 0}
+    onnx.save(conv_model(), path, save_as_external_data=True, **options)
+    return path, folder / "weights.bin"
+
+
+SEVERAL_FILES = {
+    "index": save_index,
+    "folder with an index": save_folder_with_index,
+    "folder with a configuration": save_folder_with_config,
+    "graph of a SavedModel": save_graph,
+    "SavedModel": save_saved_model,
+    "external data": save_onnx,
+}
+
+
+@pytest.mark.parametrize("is_old", [True, False], ids=["by time", "by content"])
+@pytest.mark.parametrize("kind", SEVERAL_FILES)
+def test_a_checkpoint_is_done_again_when_any_of_its_files_changes(
+    tmp_path, kind, is_old
+):
+    path, part = SEVERAL_FILES[kind](tmp_path / "net")
+    files = [file for file in (tmp_path / "net").rglob("*") if file.is_file()]
+    when = 10**9 if is_old else time.time() + 60
+    for file in files:
+        os.utime(file, (when, when))
+    content = part.read_bytes()
+    run = partial(
+        each_checkpoint,
+        [path],
+        lambda _: {"layers": [{"norm_lower": part.stat().st_size}]},
+        tmp_path / "out",
+        key={},
+    )
+    assert [run()[0].was_done_before for _ in "12"] == [False, True]
+    part.write_bytes(content[::-1] if content[::-1] != content else b"2.5")
+    if not is_old:
+        os.utime(part, (when, when))
+    assert [run()[0].was_done_before for _ in "12"] == [False, True]
+
+
+def test_files_beside_a_checkpoint_are_none_of_its_own(tmp_path):
+    path, _ = save_onnx(tmp_path / "net")
+    run = partial(
+        each_checkpoint, [path], lambda _: {"layers": []}, tmp_path / "out", key={}
+    )
+    run()
+    save(tmp_path / "net", ["other.bin", "other.onnx"])
+    assert run()[0].was_done_before
+
+
 def test_another_key_is_another_result(tmp_path):
     paths = save(tmp_path / "runs", ["a"])
     run = partial(each_checkpoint, paths, many_work.norms, tmp_path / "out")
@@ -135,7 +217,7 @@ def test_what_has_not_changed_for_long_is_not_read_to_see_that(tmp_path, monkeyp
     paths = save(tmp_path / "runs", ["a"])
     os.utime(paths[0], (10**9, 10**9))
     run = partial(each_checkpoint, paths, many_work.norms, tmp_path / "out", key={})
-    monkeypatch.setattr(many, "_sha256", lambda path: pytest.fail("this was read"))
+    monkeypatch.setattr(many, "_sha256", lambda files: pytest.fail("this was read"))
     assert [run()[0].was_done_before for _ in "12"] == [False, True]
 
 
@@ -180,7 +262,7 @@ def test_what_cannot_be_read_is_one_outcome_and_tried_again(tmp_path, jobs):
         assert (found[0], found[4]) == (1.5, 1.5)
         assert found[1] == "could not convert string to float: '???'"
         assert "No such file" in found[2]
-        assert "Is a directory" in found[3]
+        assert "A folder must hold a network" in found[3]
     (record,) = (tmp_path / "out").glob("corrupt-*.json")
     assert json.loads(record.read_text())["error"] == found[1]
     paths[1].write_text("4")

@@ -3,20 +3,21 @@
 Each format has a reader, and none needs a framework's graph.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from .arrays import ARRAY_FILES, read_arrays
 from .content import suffix_of
-from .folder import weights_file, with_config
+from .folder import config_in, weights_file, with_config
 from .keras_file import read_keras
 from .onnx_file import read_onnx
+from .onnx_tensors import files_beside
 from .pytorch_file import read_pytorch
 from .records import Kernel as Kernel
 from .records import Network as Network
-from .saved_model import read_saved_model
-from .sharded import read_sharded
+from .saved_model import files_of_variables, read_saved_model
+from .sharded import read_sharded, shards_of
 from .tflite_file import read_tflite
 from .torch_export import read_export
 from .torchscript_file import read_script
@@ -35,6 +36,9 @@ class Format:
     read : function
         From the path, the layout of arrays and the sizes of the network's input, either
         of them None if it is not given.
+    others : function
+        From the path, the other files that such a network consists of. It is asked to
+        see whether one has changed, and reads no numbers.
     contains, you_add : str
         What such a file says, and what a user adds to it, for the table in
         docs/report.md.
@@ -48,6 +52,7 @@ class Format:
 
     suffixes: tuple[str, ...]
     read: Callable[[Path, str | None, Sizes], Network]
+    others: Callable[[Path], Iterable[Path]] = lambda _: ()
     contains: str = "kernels only"
     you_add: str = BY_OPTION
     graph: bool = False
@@ -64,6 +69,7 @@ _FORMATS = (
     Format(
         suffixes=(".onnx",),
         read=lambda path, _layout, sizes: read_onnx(path, sizes),
+        others=files_beside,
         contains="kernels and the whole geometry, from the graph",
         you_add="`--input 1x3x224x224` if sizes are symbolic",
         graph=True,
@@ -106,6 +112,7 @@ _FORMATS = (
     Format(
         suffixes=(".pb",),
         read=lambda path, _layout, _sizes: read_saved_model(path),
+        others=files_of_variables,
         contains="a SavedModel or a frozen graph: kernels and their geometry",
         you_add="`--grid` if sizes are open",
         matrices=True,
@@ -114,6 +121,7 @@ _FORMATS = (
     Format(
         suffixes=(".safetensors.index.json",),
         read=lambda path, layout, _sizes: read_sharded(path, layout),
+        others=shards_of,
         contains="the kernels of a sharded checkpoint",
         writable=False,
     ),
@@ -144,14 +152,31 @@ def read_network(
     if path.is_dir():
         network = read_network(weights_file(path), layout=layout, sizes=sizes)
         return with_config(network, path)
+    found = _format_of(path)
+    if found is None:
+        raise ValueError(
+            f"A network must be in a file that ends in {suffixes()}, got "
+            f"{path.suffix or 'no suffix'}. Save it in one of these formats."
+        )
+    return found.read(path, layout, sizes)
+
+
+def files_of(path: Path) -> list[Path]:
+    """All files that a network consists of, beginning with the one that is read first.
+
+    If one of them changes, the network may. No numbers are read to find them.
+    """
+    if path.is_dir():
+        return [*files_of(weights_file(path)), *config_in(path)]
+    found = _format_of(path)
+    return [path, *(found.others(path) if found is not None else ())]
+
+
+def _format_of(path: Path) -> Format | None:
+    """The format of a file; None if it has none that is read."""
     if path.exists() and not path.is_file():
         raise ValueError("Kernels must come from a regular file, got something else.")
     name = path.name.lower()
     suffix = next((end for end in FORMATS if name.endswith(end)), "")
     suffix = (suffix_of(path) if path.exists() else "") or suffix
-    if not suffix:
-        raise ValueError(
-            f"A network must be in a file that ends in {suffixes()}, got "
-            f"{path.suffix or 'no suffix'}. Save it in one of these formats."
-        )
-    return FORMATS[suffix].read(path, layout, sizes)
+    return FORMATS.get(suffix)

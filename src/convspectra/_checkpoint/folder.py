@@ -44,15 +44,21 @@ def weights_file(path: Path) -> Path:
     )
 
 
+def config_in(folder: Path) -> list[Path]:
+    """The configuration in a folder, if there is one."""
+    path = folder / CONFIG
+    return [path] if path.is_file() else []
+
+
 def with_config(network: Network, folder: Path) -> Network:
     """Add what the configuration in a folder states, where the weights' file does not.
 
     It is of transformers or timm; one of anything else describes no kernel.
     """
-    path = folder / CONFIG
-    if not path.is_file():
+    found = config_in(folder)
+    if not found:
         return network
-    config = read_config(path)
+    config = read_config(found[0])
     kernels = [
         kernel
         if kernel.linear

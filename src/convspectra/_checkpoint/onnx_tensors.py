@@ -2,14 +2,24 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from .._base import require
-from .stored import Refusal, check_size
+from .protobuf_wire import first, message, spans, text
+from .stored import Refusal, check_size, parsing
 
 EXTERNAL = 1  # of TensorProto.DataLocation
+# The fields of a message that lead to what tensors state of the files that they lie in,
+# and the message that is there. The numbers are those of onnx.proto.
+TO_ENTRIES = {
+    "model": {7: "graph"},
+    "graph": {1: "node", 5: "tensor"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 11: "graph"},
+    "tensor": {13: "entry"},
+}
 
 # The types that are read, by their number in TensorProto.DataType.
 DTYPES = {
@@ -92,9 +102,7 @@ def external(tensor: Any, path: Path) -> tuple[Path, int, int]:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     file = (path.parent / location).resolve()
-    # The folder of the model, and where the model is a link that of its real file.
-    folders = (path.parent.resolve(), path.resolve().parent)
-    if not any(file.is_relative_to(folder) for folder in folders):
+    if not _is_in_folder(file, path):
         raise Refusal(
             f"{tensor.name!r} must have its numbers in the folder of the model, got "
             f"{location!r}. Files elsewhere are never opened."
@@ -113,6 +121,38 @@ def external(tensor: Any, path: Path) -> tuple[Path, int, int]:
             f"got {length} bytes from {offset} on. That file is cut short or damaged."
         )
     return file, offset, length
+
+
+def files_beside(path: Path) -> list[Path]:
+    """The files that the tensors of a model lie in; no numbers are read.
+
+    Those that are not there are left out: `external` says so when they are needed.
+    """
+    with parsing(".onnx file"), path.open("rb") as stream:
+        locations = dict.fromkeys(_locations(stream, 0, path.stat().st_size))
+        files = [(path.parent / location).resolve() for location in locations]
+    return [file for file in files if _is_in_folder(file, path) and file.is_file()]
+
+
+def _locations(
+    stream: IO[bytes], start: int, end: int, kind: str = "model"
+) -> Iterator[str]:
+    """What the tensors in a message, which is between these bytes, say of locations."""
+    if kind == "entry":
+        stream.seek(start)
+        entry = message(memoryview(stream.read(end - start)))
+        if text(first(entry, 1)) == "location":
+            yield text(first(entry, 2))
+        return
+    for field, at, stop in spans(stream, start, end):
+        if field in TO_ENTRIES[kind]:
+            yield from _locations(stream, at, stop, TO_ENTRIES[kind][field])
+
+
+def _is_in_folder(file: Path, path: Path) -> bool:
+    """Whether a file is in the folder of the model; if that is a link, of its file."""
+    folders = (path.parent.resolve(), path.resolve().parent)
+    return any(file.is_relative_to(folder) for folder in folders)
 
 
 def embed(tensor: Any, path: Path) -> None:

@@ -1,8 +1,10 @@
 """Messages of Protocol Buffers as they lie in a file: values by numbers of fields."""
 
 from collections.abc import Iterator
+from typing import IO
 
 MOST_FIELDS = 10**6  # of one message
+HEAD = 20  # bytes of the two longest numbers, which may come before those of a field
 
 Message = dict[int, list[int | memoryview]]
 
@@ -42,15 +44,39 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
 def _value(data: memoryview, at: int, kind: int) -> tuple[int | memoryview, int]:
     if kind == 0:
         return varint(data, at)
-    if kind == 2:
-        size, at = varint(data, at)
-    elif kind in (1, 5):
-        size = 8 if kind == 1 else 4
-    else:
-        raise ValueError(f"a field is of kind {kind}")
+    size, at = _size(data, at, kind)
     if size > len(data) - at:
         raise ValueError("a field does not end")
     return data[at : at + size], at + size
+
+
+def _size(data: memoryview, at: int, kind: int) -> tuple[int, int]:
+    """How many bytes a field has that is no number, and where they begin."""
+    if kind == 2:
+        return varint(data, at)
+    if kind in (1, 5):
+        return 8 if kind == 1 else 4, at
+    raise ValueError(f"a field is of kind {kind}")
+
+
+def spans(stream: IO[bytes], start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The fields of a message in a file, and where their bytes begin and end.
+
+    These bytes are not read. Numbers are left out.
+    """
+    while start < end:
+        stream.seek(start)
+        head = memoryview(stream.read(min(HEAD, end - start)))
+        tag, at = varint(head, 0)
+        if tag & 7 == 0:
+            start += varint(head, at)[1]
+            continue
+        size, at = _size(head, at, tag & 7)
+        start += at
+        if size > end - start:
+            raise ValueError("a field does not end")
+        yield tag >> 3, start, start + size
+        start += size
 
 
 def signed(value: int | memoryview | None) -> int:

@@ -83,8 +83,19 @@ def _graph(model: Message, data: memoryview) -> memoryview | int | None:
     return first(message(first(model, 2)), 2)
 
 
+def files_of_variables(path: Path) -> list[Path]:
+    """The index and the shards of a SavedModel; a frozen graph has none."""
+    prefix = _prefix(path)
+    return sorted(prefix.parent.glob(f"{prefix.name}.*"))
+
+
+def _prefix(path: Path) -> Path:
+    """How the paths of the index and of the shards begin."""
+    return path.parent / "variables" / "variables"
+
+
 def _variables(path: Path, found: Found) -> dict[str, Variable | str]:
-    prefix = path.parent / "variables" / "variables"
+    prefix = _prefix(path)
     if prefix.with_name("variables.index").is_file():
         return read_bundle(prefix)
     if found.constants:

@@ -24,7 +24,7 @@ def read_sharded(path: Path, layout: str | None = None) -> Network:
     """
     kernels: list[Kernel] = []
     skipped: list[tuple[str, str]] = []
-    for shard, names in _shards(path).items():
+    for shard, names in shards_of(path).items():
         contents = contents_of(shard)
         found = {entry.name: entry for entry in contents.entries}
         missing = [name for name in names if name not in found]
@@ -46,7 +46,7 @@ def read_sharded(path: Path, layout: str | None = None) -> Network:
     return Network(tuple(kernels), tuple(skipped), _refuse)
 
 
-def _shards(path: Path) -> dict[Path, set[str]]:
+def shards_of(path: Path) -> dict[Path, set[str]]:
     """The files of a checkpoint in their order, and what the index says is in each."""
     with parsing("index of a checkpoint"):
         weights = json.loads(path.read_bytes())["weight_map"]

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import re
-import stat
 import tempfile
 import time
 import warnings
@@ -15,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from .._base import replacing, size
-from .._checkpoint.stored import Refusal
+from .._checkpoint import files_of
 from .backends import Attempt, Run, Work, running
 
 # Nanoseconds within which two changes may leave one and the same time stamp: no file
 # system in use has coarser ones.
 YOUNG = 2 * 10**9
+
+
+Stamp = list[Any]  # the path of a file, its size, and when it was changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,9 @@ def each_checkpoint(
 
     This process alone writes results, each as soon as it is back. However a run ends,
     the next goes on from what is there, and several may share a folder. A result holds
-    while path, size and time stamp of its file are the same, and `key`: the options and
-    versions that it depends on. Errors are written too, and tried again next time.
+    while path, size and time stamp of all its files are the same, and `key`: the
+    options and versions that it depends on. Errors are written too, and tried again
+    next time.
     Outcomes have the order of `paths`; `advance` is called after each different one.
     """
     workers = running(work, jobs, backend, scheduler)
@@ -185,26 +188,22 @@ def _target(folder: Path, path: Path) -> Path:
 
 def _identity(path: Path, key: dict[str, Any]) -> dict[str, Any]:
     """What a result must have in common with its checkpoint to belong to it."""
-    stats = {file.name: file.stat() for file in _files(path)}
-    newest = max((found.st_mtime_ns for found in stats.values()), default=0)
-    is_young = time.time_ns() - newest < YOUNG
+    files = stamps(path)
+    is_young = time.time_ns() - max(changed for _, _, changed in files) < YOUNG
     return {
         "checkpoint": str(path),
-        "files": [[name, x.st_size, x.st_mtime_ns] for name, x in stats.items()],
+        "files": files,
         # Checkpoints of a network are all of one size. A time stamp tells them apart,
         # unless the file changes again before the stamp does.
-        "sha256": _sha256(path) if is_young else None,
+        "sha256": _sha256(files) if is_young else None,
         "key": key,
     }
 
 
-def _files(path: Path) -> list[Path]:
-    """What a checkpoint consists of: a file, or those in a folder."""
-    if path.is_dir():
-        return sorted(file for file in path.iterdir() if file.is_file())
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise Refusal("A checkpoint must be a regular file, got something else.")
-    return [path]
+def stamps(path: Path) -> list[Stamp]:
+    """What tells whether a checkpoint is the one that it was, for each of its files."""
+    found = [(str(file), file.stat()) for file in files_of(path)]
+    return [[name, x.st_size, x.st_mtime_ns] for name, x in found]
 
 
 def _done(target: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
@@ -218,14 +217,14 @@ def _done(target: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     stated = record.get("sha256")
     if any(record.get(n) != identity[n] for n in identity.keys() - {"sha256"}):
         return None
-    if stated and stated != (identity["sha256"] or _sha256(Path(record["checkpoint"]))):
+    if stated and stated != (identity["sha256"] or _sha256(identity["files"])):
         return None
     return record["document"]
 
 
-def _sha256(path: Path) -> str:
+def _sha256(files: list[Stamp]) -> str:
     digests = []
-    for file in _files(path):
-        with file.open("rb") as stream:
+    for name, _, _ in files:
+        with Path(name).open("rb") as stream:
             digests.append(hashlib.file_digest(stream, "sha256").hexdigest())
     return " ".join(digests)
