@@ -3,9 +3,10 @@
 import argparse
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+from .option_types import finite_number, sizes, sizes_or_none
 from .options import (
-    CLOSENESS,
     FILE,
     add_bound,
     add_budget,
@@ -15,9 +16,7 @@ from .options import (
     add_input,
     add_output,
     add_report,
-    level,
-    sizes,
-    sizes_or_none,
+    add_workers,
 )
 
 EPILOG = """\
@@ -84,20 +83,34 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=version("convspectra"))
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_report(commands)
+    _add_diff(commands)
+    _add_values(commands)
+    _add_norm(commands)
+    _add_clip(commands)
+    _add_project(commands)
+    _add_compare(commands)
+    _add_lipschitz(commands)
+    return top
 
-    def add(
-        name: str, text: str, *examples: str, more: str = ""
-    ) -> argparse.ArgumentParser:
-        lines = "\n".join(f"  convspectra {name} {example}" for example in examples)
-        return commands.add_parser(
-            name,
-            help=text,
-            description=text[0].upper() + text[1:] + "." + more,
-            epilog=f"examples:\n{lines}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
 
-    report = add(
+def _add(
+    commands: Any, name: str, text: str, *examples: str, more: str = ""
+) -> argparse.ArgumentParser:
+    """Add a command with its help and examples; return its parser."""
+    lines = "\n".join(f"  convspectra {name} {example}" for example in examples)
+    return commands.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + "." + more,
+        epilog=f"examples:\n{lines}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _add_report(commands: Any) -> None:
+    report = _add(
+        commands,
         "report",
         "analyse every layer of a trained network: table, page, figures",
         "",
@@ -111,11 +124,16 @@ def parser() -> argparse.ArgumentParser:
         "files", nargs="*", type=Path, metavar="FILE", help=f"{FILE}; or several"
     )
     add_geometry(report, grid=sizes_or_none)
+    add_output(report, csv=True)
     add_budget(report)
     add_folding(report)
     add_report(report)
+    add_workers(report)
 
-    diff = add(
+
+def _add_diff(commands: Any) -> None:
+    diff = _add(
+        commands,
         "diff",
         "which layers grew from one checkpoint to another, and by how much",
         "before.onnx after.onnx",
@@ -127,16 +145,20 @@ def parser() -> argparse.ArgumentParser:
         "after", type=Path, metavar="B", help="another file, of any of these formats"
     )
     add_geometry(diff, grid=sizes_or_none)
+    add_output(diff)
     add_budget(diff)
     add_folding(diff)
     diff.add_argument(
         "--fail-above",
-        type=level,
+        type=finite_number,
         metavar="FACTOR",
         help="exit with 1 if some norm may have grown by more than this factor",
     )
 
-    values = add(
+
+def _add_values(commands: Any) -> None:
+    values = _add(
+        commands,
         "values",
         "all singular values of each kernel, with a circular boundary",
         "kernels.npz --grid 32x32",
@@ -154,7 +176,10 @@ def parser() -> argparse.ArgumentParser:
         help="save the values by name, as arrays (*frequencies, groups, count)",
     )
 
-    norm = add(
+
+def _add_norm(commands: Any) -> None:
+    norm = _add(
+        commands,
         "norm",
         "a lower and a certified upper bound on the operator norm of each kernel",
         "kernel.npy",
@@ -166,12 +191,15 @@ def parser() -> argparse.ArgumentParser:
     add_folding(norm)
     norm.add_argument(
         "--fail-above",
-        type=level,
+        type=finite_number,
         metavar="NORM",
         help="exit with 1 if the upper bound of some kernel exceeds this",
     )
 
-    clip = add(
+
+def _add_clip(commands: Any) -> None:
+    clip = _add(
+        commands,
         "clip",
         "clip the singular values and crop to the kernel: fast, comes near the bound",
         "kernel.npy --grid 32x32 --max-norm 1 -o clipped.npy",
@@ -195,17 +223,23 @@ def parser() -> argparse.ArgumentParser:
         help="rounds of clipping and cropping (default 1)",
     )
 
-    project = add(
+
+def _add_project(commands: Any) -> None:
+    project = _add(
+        commands,
         "project",
         "the nearest kernel with a certified norm bound",
         "kernel.npy --grid 32x32 --max-norm 1 -o bounded.npy",
         "model.safetensors --grid none --max-norm 1 -o bounded.safetensors",
     )
-    closeness = "relative duality gap of the squared distance"
-    add_file(project, grid=sizes_or_none, rtol=1e-3, closeness=closeness)
+    rtol_help = "relative duality gap of the squared distance"
+    add_file(project, grid=sizes_or_none, rtol=1e-3, rtol_help=rtol_help)
     add_bound(project)
 
-    compare = add(
+
+def _add_compare(commands: Any) -> None:
+    compare = _add(
+        commands,
         "compare",
         "compare the certified norm with the results of other methods",
         "kernel.npy --grid 32x32",
@@ -215,7 +249,10 @@ def parser() -> argparse.ArgumentParser:
     add_budget(compare)
     add_folding(compare)
 
-    lipschitz = add(
+
+def _add_lipschitz(commands: Any) -> None:
+    lipschitz = _add(
+        commands,
         "lipschitz",
         "a certified bound on the Lipschitz constant of a whole network",
         "",
@@ -228,11 +265,10 @@ def parser() -> argparse.ArgumentParser:
     )
     add_input(lipschitz, ".onnx")
     add_budget(lipschitz)
-    add_output(lipschitz, 1e-3, CLOSENESS)
+    add_output(lipschitz, rtol=1e-3)
     lipschitz.add_argument(
         "--fail-above",
-        type=level,
+        type=finite_number,
         metavar="L",
         help="exit with 1 if the bound exceeds this, or if there is none",
     )
-    return top

@@ -1,21 +1,28 @@
 """The options that commands share, which select kernels and state geometries."""
 
 import argparse
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .._base import positive
 from .._checkpoint import suffixes
 from .._checkpoint.select import FIELDS, Options, read_table
 from .._layer.boundary import BOUNDARIES
 from .._report.affordable import SECONDS as VALUES_SECONDS
 from .._report.backends import BACKENDS
 from .._route import CLOSING_SECONDS, SECONDS
+from .option_types import (
+    all_sizes,
+    count,
+    padding,
+    seconds,
+    shard,
+    sizes,
+    sizes_or_none,
+)
 from .outputs import FIGURE_FORMATS
 
-CLOSENESS = "relative gap between the bounds of a norm, where it can be reached"
+RTOL_HELP = "relative gap between the bounds of a norm, where it can be reached"
 FILE = f"{suffixes()}, or a folder with one of these"
 WITH_GRAPH = suffixes(lambda format: format.graph)
 # Files that say what their layers are: which are matrices, and with which geometry.
@@ -23,7 +30,7 @@ WITH_GEOMETRY = suffixes(lambda format: format.matrices)
 
 
 def add_report(to: argparse.ArgumentParser) -> None:
-    """What a report is on, what it leaves behind, who works on several files."""
+    """What a report is on, and what it leaves behind."""
     to.add_argument(
         "--skip-pointwise",
         action="store_true",
@@ -34,7 +41,6 @@ def add_report(to: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a first look: norm bounds to 1 %% for every input size, no values",
     )
-    to.add_argument("--csv", action="store_true", help="print CSV instead of a table")
     to.add_argument(
         "-o",
         dest="output",
@@ -52,10 +58,14 @@ def add_report(to: argparse.ArgumentParser) -> None:
         default=FIGURE_FORMATS[0],
         help="the format of the figures (default png)",
     )
+
+
+def add_workers(to: argparse.ArgumentParser) -> None:
+    """Who works on several files."""
     many = to.add_argument_group("several files")
     many.add_argument(
         "--jobs",
-        type=int,
+        type=count,
         default=1,
         metavar="N",
         help="number of files to process at the same time (default 1)",
@@ -73,7 +83,7 @@ def add_report(to: argparse.ArgumentParser) -> None:
     )
     many.add_argument(
         "--shard",
-        type=_shard,
+        type=shard,
         metavar="I/N",
         help="take every Nth file, starting with the Ith: one of N jobs",
     )
@@ -83,7 +93,7 @@ def add_budget(to: argparse.ArgumentParser) -> None:
     """How long a norm may take."""
     to.add_argument(
         "--budget",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help=(
             "predicted time that the norm of a layer may take: the closest bounds "
@@ -108,21 +118,26 @@ def add_file(
     *,
     grid: Callable[[str], Any],
     rtol: float = 1e-4,
-    closeness: str = CLOSENESS,
+    rtol_help: str = RTOL_HELP,
 ) -> None:
-    """A file, and what it leaves to say of its kernels."""
+    """A file, what it leaves to say of its kernels, and what is printed of them."""
     to.add_argument("file", type=Path, metavar="FILE", help=FILE)
-    add_geometry(to, grid=grid, rtol=rtol, closeness=closeness)
+    add_geometry(to, grid=grid)
+    add_output(to, rtol=rtol, rtol_help=rtol_help)
 
 
-def add_geometry(
-    to: argparse.ArgumentParser,
-    *,
-    grid: Callable[[str], Any],
-    rtol: float = 1e-4,
-    closeness: str = CLOSENESS,
-) -> None:
+def add_geometry(to: argparse.ArgumentParser, *, grid: Callable[[str], Any]) -> None:
     """Which kernels, and all that a file may leave to say of them."""
+    _add_key(to)
+    add_input(to, WITH_GRAPH)
+    _add_descriptions(to)
+    _add_sizes(to, grid)
+    _add_borders(to)
+    _add_arrays(to)
+
+
+def _add_key(to: argparse.ArgumentParser) -> None:
+    """Which kernels are meant."""
     to.add_argument(
         "--key",
         action="append",
@@ -132,7 +147,10 @@ def add_geometry(
             "every floating-point array with at least 3 axes)"
         ),
     )
-    add_input(to, WITH_GRAPH)
+
+
+def _add_descriptions(to: argparse.ArgumentParser) -> None:
+    """Other files that state geometries."""
     to.add_argument(
         "--geometry",
         dest="table",
@@ -150,6 +168,10 @@ def add_geometry(
             "or timm"
         ),
     )
+
+
+def _add_sizes(to: argparse.ArgumentParser, grid: Callable[[str], Any]) -> None:
+    """Sizes and steps of a layer, and its groups."""
     meaning = "the input size of the layers, 32x32, or 32 for every axis"
     if grid is sizes_or_none:
         meaning += ", or none for every input size at once (default)"
@@ -167,9 +189,13 @@ def add_geometry(
         metavar="N",
         help="number of groups of channels (default 1)",
     )
+
+
+def _add_borders(to: argparse.ArgumentParser) -> None:
+    """What a layer reads beyond its input, and which outputs it has at the end."""
     to.add_argument(
         "--padding",
-        type=_padding,
+        type=padding,
         metavar="P",
         help=(
             "same, valid, 1, 1x2, or before:after for each axis, 0:1x0:1 (default same)"
@@ -192,6 +218,10 @@ def add_geometry(
         metavar="N",
         help="additional output sites at the end of a transposed layer (default 0)",
     )
+
+
+def _add_arrays(to: argparse.ArgumentParser) -> None:
+    """What the axes of arrays are."""
     to.add_argument(
         "--layout",
         choices=("oihw", "hwio"),
@@ -210,7 +240,6 @@ def add_geometry(
             "change linear layers only with this option"
         ),
     )
-    add_output(to, rtol, closeness)
 
 
 def add_input(to: argparse.ArgumentParser, where: str) -> None:
@@ -218,7 +247,7 @@ def add_input(to: argparse.ArgumentParser, where: str) -> None:
     to.add_argument(
         "--input",
         dest="sizes",
-        type=_all_sizes,
+        type=all_sizes,
         metavar="SIZES",
         help=(
             "the network's input shape, like 1x3x224x224, for a file with a graph "
@@ -227,16 +256,27 @@ def add_input(to: argparse.ArgumentParser, where: str) -> None:
     )
 
 
-def add_output(to: argparse.ArgumentParser, rtol: float, closeness: str) -> None:
-    """How close numbers are, and how they are printed."""
+def add_output(
+    to: argparse.ArgumentParser,
+    *,
+    rtol: float = 1e-4,
+    rtol_help: str = RTOL_HELP,
+    csv: bool = False,
+) -> None:
+    """How close numbers are, and how they are printed: as CSV too, where that is so."""
     to.add_argument(
         "--rtol",
         type=float,
         default=rtol,
         metavar="R",
-        help=f"{closeness} (default {rtol:g})",
+        help=f"{rtol_help} (default {rtol:g})",
     )
-    to.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    formats = {"--json": "print JSON instead of a table"}
+    if csv:
+        formats["--csv"] = "print CSV instead of a table"
+    one_of = to.add_mutually_exclusive_group()
+    for name, meaning in formats.items():
+        one_of.add_argument(name, action="store_true", help=meaning)
 
 
 def add_bound(to: argparse.ArgumentParser) -> None:
@@ -278,72 +318,3 @@ def options_of(args: argparse.Namespace) -> Options:
         quick=getattr(args, "quick", False),
         budget=getattr(args, "budget", None),
     )
-
-
-def sizes(text: str) -> int | tuple[int, ...]:
-    """32 as a number for every axis, 32x16 as a tuple."""
-    try:
-        found = [int(part) for part in text.split("x")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"must be a whole number, or one per axis like 32x16, got {text!r}"
-        ) from None
-    return tuple(found) if len(found) > 1 else found[0]
-
-
-def _all_sizes(text: str) -> tuple[int, ...]:
-    found = sizes(text)
-    return found if isinstance(found, tuple) else (found,)
-
-
-def _shard(text: str) -> tuple[int, int]:
-    """3/16 as a pair, the first within the second."""
-    number, _, count = text.partition("/")
-    if not (number.isdecimal() and count.isdecimal() and 0 < int(number) <= int(count)):
-        raise argparse.ArgumentTypeError(
-            f"must be like 3/16, the third of sixteen, got {text!r}"
-        )
-    return int(number), int(count)
-
-
-def sizes_or_none(text: str) -> int | tuple[int, ...] | None:
-    """As `sizes`, and "none" for every size."""
-    return None if text == "none" else sizes(text)
-
-
-def _padding(text: str) -> Any:
-    if text in ("same", "valid"):
-        return text
-    try:
-        sides = [[int(n) for n in part.split(":")] for part in text.split("x")]
-    except ValueError:
-        sides = [[]]
-    if any(len(pair) not in (1, 2) for pair in sides):
-        raise argparse.ArgumentTypeError(
-            "must be same, valid, a number, one per axis like 1x2, or before:after on "
-            f"each axis like 0:1x0:1, got {text!r}"
-        )
-    if len(sides) == 1 and len(sides[0]) == 1:
-        return sides[0][0]
-    return tuple((pair[0], pair[-1]) for pair in sides)
-
-
-def _seconds(text: str) -> float:
-    """A positive number of seconds."""
-    try:
-        return positive("--budget", float(text))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"must be a positive number of seconds, got {text!r}"
-        ) from None
-
-
-def level(text: str) -> float:
-    """A finite number to compare norms with."""
-    try:
-        level = float(text)
-    except ValueError:
-        level = math.nan
-    if not math.isfinite(level):
-        raise argparse.ArgumentTypeError(f"must be a finite number, got {text!r}")
-    return level
