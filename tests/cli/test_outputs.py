@@ -51,7 +51,7 @@ def refuse(capsys, *argv):
 
 @pytest.mark.parametrize("argv", [REPORT, REPORT_ON_TWO], ids=["one", "two"])
 def test_a_report_leaves_what_it_has_not_written(out, argv):
-    names = ["report.tex", "report.pdf", "report.htm", "spectra.csv", "loudest.txt"]
+    names = ["report.tex", "report.pdf", "report.htm", "spectra.csv"]
     names += [f"{figure}.{suffix}" for figure in FIGURES for suffix in ("pdf", "svg")]
     for name in names:
         (out / name).write_text("a year of work")
@@ -65,7 +65,7 @@ def test_a_report_leaves_what_it_has_not_written(out, argv):
 
 
 @pytest.mark.parametrize("argv", [REPORT, REPORT_ON_TWO], ids=["one", "two"])
-@pytest.mark.parametrize("name", ["report.html", "report.json", "loudest.png"])
+@pytest.mark.parametrize("name", ["report.html", "report.json", "largest-norm.png"])
 def test_a_report_does_not_begin_where_the_user_has_a_file_of_its_name(
     capsys, out, name, argv
 ):
@@ -98,7 +98,7 @@ def test_a_file_that_comes_during_the_work_stays(capsys, out, monkeypatch):
 )
 def test_a_report_replaces_an_earlier_one_and_its_figures(capsys, out, suffix, head):
     assert main([*REPORT, "--figures", suffix]) == 0
-    drawn = {f"spectra.{suffix}", f"loudest.{suffix}"}
+    drawn = {f"spectra.{suffix}", f"largest-norm.{suffix}"}
     assert contents(out).keys() == {"report.html", "report.json"} | drawn
     assert all(contents(out)[name].startswith(head) for name in drawn)
     (out / "notes.txt").write_text("mine")

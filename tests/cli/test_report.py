@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 import safetensors.numpy
+from optional import needed
 from oracles import norm_by_matrix, values_by_matrix
 from real_data import real_data
 
@@ -77,7 +78,7 @@ def test_a_report_is_a_table_a_page_its_data_and_figures(capsys, here, model):
     assert "Skipped (has fewer than 3 axes): 'block.conv1.bias'." in err
     folder = here / "convspectra-report"
     names = {path.name for path in folder.iterdir()}
-    assert names == {"report.html", "report.json", "spectra.png", "loudest.png"}
+    assert names == {"report.html", "report.json", "spectra.png", "largest-norm.png"}
     found = json.loads((folder / "report.json").read_text())
     for row in found["layers"]:
         weight = model[row["name"]].astype(float)
@@ -103,9 +104,30 @@ def test_data_alone_leaves_no_files(capsys, here, model):
     assert [path.name for path in here.iterdir()] == ["model.safetensors"]
 
 
+def csv_rows(capsys, *argv):
+    return list(csv.DictReader(io.StringIO(said(capsys, *argv, "--csv").out)))
+
+
+@pytest.mark.parametrize("padding", ["same", "1:1x1:1", "0:1x1:0"])
+def test_csv_has_words_with_spaces_and_padding_as_the_option_takes_it(
+    capsys, model, padding
+):
+    argv = ["report", "model.safetensors", "--padding", padding]
+    (row, _) = csv_rows(capsys, *argv)
+    assert row["unknown"] == "grid stride dilation groups boundary transposed"
+    assert row["padding"] == padding
+    several = ["report", "model.safetensors", "copy.npz", "--padding", padding]
+    np.savez("copy.npz", **model)
+    for other in csv_rows(capsys, *several):
+        assert (other["unknown"], other["padding"]) == (row["unknown"], padding)
+    (row, _) = csv_rows(capsys, *argv, "--grid", 6, *STATED)
+    assert (row["unknown"], row["grid"]) == ("", "6x6")
+
+
 def test_without_a_grid_norms_hold_for_every_size(capsys, model):
     out, err = said(capsys, "report", "model.safetensors")
-    assert "upper bound holds for every size" in err
+    assert "upper bounds hold for every size" in err
+    assert "They have no values." in err
     assert "conv1.weight" in out
     (row, _) = document(capsys, "report", "model.safetensors")["layers"]
     for geometry in (
@@ -183,7 +205,7 @@ def test_a_file_is_read_once_for_table_page_and_figures(here, model, monkeypatch
 
     monkeypatch.setattr(select, "read_network", watched)
     assert main(["report", "model.safetensors", "--grid", "8", *STATED]) == 0
-    assert (here / "convspectra-report" / "loudest.png").exists()
+    assert (here / "convspectra-report" / "largest-norm.png").exists()
     assert files == ["model.safetensors"]
 
 
@@ -205,6 +227,8 @@ def test_what_nobody_states_is_unknown_everywhere(capsys, model):
     assert "unknown" in out
     assert "Unknown of 2 of the layers: stride, dilation, groups" in err
     assert "Product of all norms: unknown to 10^" in err
+    assert "Rows marked `assumption`: these values assume stride 1, one group" in err
+    assert "No input size" not in err  # it is stated
     out, err = said(capsys, *argv, *STATED)
     assert "unknown" not in out + err
 
@@ -362,6 +386,9 @@ def test_a_quick_look_has_bounds_for_every_size_and_no_values(capsys, model):
         assert row["norm_lower"] * (1 - 1e-6) <= min(norms)
         assert max(norms) <= row["norm_upper"] <= 1.05 * max(norms)
         assert (row["values_of"], row["curve"], row["grid"]) == (None, None, [6, 6])
+    err = said(capsys, *argv, *stated).err
+    assert "A first look: upper bounds hold for every input size, to 1 %" in err
+    assert "No input size" not in err
 
 
 # Two checkpoints
@@ -445,6 +472,8 @@ def test_many_checkpoints_are_each_a_row_and_a_result(capsys, here, model):
     good = [row for row in rows if row["error"] is None]
     assert len(good) == 10
     assert good[-1]["upper"] == pytest.approx(11 * good[0]["upper"], rel=1e-4)
+    largest = {row["name"]: row["norm_upper"] for row in good[0]["document"]["layers"]}
+    assert largest[good[0]["largest_norm_layer"]] == good[0]["upper"]
     assert len(list((here / "out" / "results").iterdir())) == 11
     page = json.loads((here / "out" / "report.json").read_text())
     upper = page["trajectories"]["layers"]["block.conv1.weight"]["upper"]
@@ -475,6 +504,72 @@ def test_checkpoints_that_were_done_are_not_looked_at_again(capsys, here, model)
     assert "other" in out
     _, err = said(capsys, *argv, "--stride", 2)  # other options, other results
     assert "done before" not in err
+
+
+def test_a_changed_shard_of_a_checkpoint_gives_new_numbers(capsys, here, rng):
+    names = []
+    for step in ("a", "b"):
+        weights = {"conv": rng.standard_normal((2, 2, 3)).astype("float32")}
+        safetensors.numpy.save_file(weights, f"{step}.safetensors")
+        names.append(f"{step}.safetensors.index.json")
+        index = {"weight_map": {"conv": f"{step}.safetensors"}}
+        (here / names[-1]).write_text(json.dumps(index))
+    argv = ["report", *names, "-o", "out"]
+    before = [row["upper"] for row in document(capsys, *argv)["checkpoints"]]
+    safetensors.numpy.save_file({"conv": 10 * weights["conv"]}, "b.safetensors")
+    rows = document(capsys, *argv)["checkpoints"]
+    assert rows[0]["upper"] == before[0]
+    assert rows[1]["upper"] == pytest.approx(10 * before[1], rel=1e-3)
+
+
+def test_a_changed_file_in_the_folder_of_like_gives_new_numbers(capsys, here, model):
+    names = save_checkpoints(model, 2)
+    (here / "like").mkdir()
+    safetensors.numpy.save_file(model, "like/model.safetensors")
+    (here / "like" / "config.json").write_text("{}")
+    argv = ["report", *names, "--like", "like", "-o", "out"]
+    said(capsys, *argv)
+    assert "2 of 2 were done before." in said(capsys, *argv).err
+    stem = {"input_size": [2, 8, 8], "first_conv": "block.conv1"}
+    (here / "like" / "config.json").write_text(json.dumps({"pretrained_cfg": stem}))
+    found, _ = document(capsys, *argv)["checkpoints"]
+    assert found["document"]["layers"][0]["grid"] == [8, 8]
+
+
+def test_one_kind_of_data_is_printed(capsys, model):
+    _, err = said(capsys, "report", "model.safetensors", "--json", "--csv", code=2)
+    assert "argument --csv: not allowed with argument --json" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--jobs", 0], "--jobs: must be a whole number, at least 1, got '0'"),
+        (["--jobs", "two"], "--jobs: must be a whole number, at least 1, got 'two'"),
+        (["--scheduler", "tcp://a:1"], "only for one, got 'tcp://a:1' for loky"),
+        (["--backend", "dask"], "address of a cluster, and given only for one, got"),
+        (["--backend", "ray", "--jobs", 2], "`jobs` must be left out on a cluster"),
+    ],
+)
+def test_options_for_several_files_are_checked_for_one(capsys, model, options, message):
+    _, err = said(capsys, "report", "model.safetensors", *options, code=2)
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    "options", [["--backend", "ray"], ["--scheduler", "a:1"], ["--shard", "3/3"]]
+)
+def test_files_must_be_named_to_be_shared(capsys, options):
+    _, err = said(capsys, "report", *options, code=2)
+    assert "`--scheduler` must come with the files to share, got none" in err
+
+
+def test_one_file_goes_to_the_cluster_that_is_named(capsys, model):
+    needed("distributed")
+    options = ["--backend", "dask", "--scheduler", "tcp://127.0.0.1:1"]
+    with needed("dask").config.set({"distributed.comm.timeouts.connect": "200ms"}):
+        _, err = said(capsys, "report", "model.safetensors", *options, code=2)
+    assert "A Dask scheduler must answer at 'tcp://127.0.0.1:1'" in err
 
 
 def test_shards_share_the_work_and_the_last_run_makes_the_page(capsys, here, model):
@@ -514,5 +609,3 @@ def test_when_no_checkpoint_can_be_read_the_command_could_not_run(capsys, here):
 def test_a_shard_without_files_has_nothing_to_do(capsys, here, model):
     np.savez("a.npz", **model)
     said(capsys, "report", "a.npz", "--shard", "3/3", "--grid", 4)
-    _, err = said(capsys, "report", "--shard", "3/3", code=2)
-    assert "`--shard` must come with the files to share" in err

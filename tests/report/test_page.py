@@ -209,9 +209,7 @@ def test_what_is_unknown_is_called_so(show):
     cells = opened.locator("#rows tr td").all_inner_texts()
     assert cells[3:5] == ["unknown", "unknown – 2.051"]
     assert opened.locator("#product dd").inner_text() == "unknown – 103.41"
-    assert (
-        "values of a layer that is assumed" in opened.locator("#thinning").inner_text()
-    )
+    assert "they assume stride 1" in opened.locator("#thinning").inner_text()
     opened.locator("#rows tr").click()
     assert "whatever is unknown" in opened.locator("#of").inner_text()
     facts = opened.locator("#facts").inner_text().replace("\n", " ").lower()

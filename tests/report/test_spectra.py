@@ -110,10 +110,11 @@ def test_a_layer_without_a_grid_has_a_norm_for_every_size_and_no_values(rng):
     assert {row[key] for key in ("values_of", "count", "smallest", "above_one")} == {
         None
     }
-    assert "upper bound holds for every size" in str(report)
+    assert "No input size is stated for some layers" in str(report)
+    assert "They have no values." in str(report)
 
 
-def test_the_summary_names_the_loudest_and_multiplies_all(rng):
+def test_the_summary_names_the_largest_norms_and_multiplies_all(rng):
     layers = [
         Layer(f"l{i}", (i + 1) * np.eye(2)[..., None], Geometry(1)) for i in range(5)
     ]

@@ -28,8 +28,8 @@ from .render import (
 )
 
 ASSUMED = (
-    "Growth is that of layers with stride 1 in one group and with a circular\n"
-    "boundary, as far as nobody states otherwise."
+    "Growth assumes stride 1, one group and a circular boundary wherever neither the\n"
+    "files nor an option say more."
 )
 
 

@@ -18,7 +18,7 @@ from .._norm.rounding import TIGHT
 from .._report.affordable import too_large
 from .._report.layer_spectrum import LayerSpectrum, layer_spectrum
 from .._report.partly_known import NO_LOWER, norm_of
-from .._report.spectra import EVERY_SIZE, STAND_IN, reasons
+from .._report.spectra import EVERY_SIZE, SURROGATE, reasons
 from .._text import Lower, Upper
 from .options import options_of
 from .outputs import check_target, write_npz
@@ -71,7 +71,7 @@ def values(args: argparse.Namespace) -> int:
             row["values"] = layer.sorted_values().tolist()
     _show(args, VALUES, rows, skipped)
     if not all(layer.exact for layer in found):
-        say(STAND_IN)
+        say(SURROGATE)
     return 0
 
 

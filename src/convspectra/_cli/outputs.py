@@ -17,10 +17,9 @@ from .._norm.top_vectors import top_vectors
 from .._report.from_file import FileReport
 from .._report.page import page
 from .._report.spectra import Report
-from .._text import cell
 from .render import say
 
-FIGURES = ("spectra", "loudest", "trajectories")
+FIGURES = ("spectra", "largest-norm", "trajectories")
 FIGURE_FORMATS = ("png", "pdf", "svg")
 # In every file of a report: it tells them from files of the user under the same names.
 MARK = "Written by convspectra report, which replaces it when it is run again."
@@ -98,16 +97,23 @@ def write_page(document: dict[str, Any], folder: Path) -> list[str]:
 
 
 def as_csv(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows to stdout, under the keys of the first; sizes are joined by x."""
+    """Write rows to stdout, under the keys of the first."""
     writer = None
     for row in rows:
         if writer is None:
             writer = csv.DictWriter(sys.stdout, list(row), lineterminator="\n")
             writer.writeheader()
-        plain = {
-            k: cell(v) if isinstance(v, list | tuple) else v for k, v in row.items()
-        }
-        writer.writerow(plain)
+        writer.writerow({key: _csv_cell(value) for key, value in row.items()})
+
+
+def _csv_cell(value: Any) -> Any:
+    """Sizes and pairs of padding as the options take them, words with spaces."""
+    if not isinstance(value, list | tuple):
+        return value
+    if all(isinstance(part, str) for part in value):
+        return " ".join(value)
+    pairs = [part if isinstance(part, list | tuple) else [part] for part in value]
+    return "x".join(":".join(map(str, pair)) for pair in pairs)
 
 
 def check_target(target: Path, suffix: str, inputs: Iterable[Path | None]) -> None:
@@ -174,8 +180,8 @@ def save_figures(found: FileReport, folder: Path, suffix: str) -> list[str]:
     layer = found.load(largest.name)
     top = top_vectors(to_double(layer.weight), layer.geometry, rtol=1e-3)
     plot.draw_witness(top.input, right)
-    save(figure, folder / f"loudest.{suffix}")
-    return [f"spectra.{suffix}", f"loudest.{suffix}"]
+    save(figure, folder / f"largest-norm.{suffix}")
+    return [f"spectra.{suffix}", f"largest-norm.{suffix}"]
 
 
 def plotting() -> Any:

@@ -64,7 +64,7 @@ CHECKPOINTS = {
     "layers": "layers",
     "skipped": "skipped",
     "largest norm": "upper",
-    "of": "loudest",
+    "of": "largest_norm_layer",
     "log10 of the product": "log10_product_upper",
     "error": "error",
 }

@@ -11,8 +11,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from .._report.backends import CLUSTERS
 from .._report.from_file import document_of, document_on, report_on
-from .._report.many import Outcome, each_checkpoint, natural_key, shard, trajectories
+from .._report.many import (
+    Outcome,
+    each_checkpoint,
+    natural_key,
+    shard,
+    stamps,
+    trajectories,
+)
 from .._report.spectra import summary_lines
 from .._text import Upper, tree
 from .embedded import file_or_embedded
@@ -37,9 +45,13 @@ FOLDER = Path("convspectra-report")
 
 def report(args: argparse.Namespace) -> int:
     """Report on one network, on several, or on the one that comes with the package."""
-    if args.shard and not args.files:
-        raise ValueError("`--shard` must come with the files to share, got none.")
-    if len(args.files) > 1 or args.shard:
+    is_shared = bool(args.shard or args.scheduler or args.backend in CLUSTERS)
+    if is_shared and not args.files:
+        raise ValueError(
+            "`--shard`, `--backend` and `--scheduler` must come with the files to "
+            "share, got none. Name them, or leave these options out."
+        )
+    if len(args.files) > 1 or is_shared:
         return _several(args, _folder(args) or FOLDER)
     with file_or_embedded(args.files[0] if args.files else None) as path:
         return _one(args, path)
@@ -90,6 +102,7 @@ def _several(args: argparse.Namespace, folder: Path) -> int:
         paths = shard(paths, *args.shard)
     check_folder(folder, args.figures)
     options = options_of(args)
+    like = None if options.like is None else stamps(options.like.absolute())
     with progress("report") as shown:
         outcomes = each_checkpoint(
             paths,
@@ -97,7 +110,7 @@ def _several(args: argparse.Namespace, folder: Path) -> int:
             folder / "results",
             # What results depend on besides the files.
             key={
-                "options": asdict(options) | {"like": _stamp(options.like)},
+                "options": asdict(options) | {"like": like},
                 "version": version("convspectra"),
             },
             jobs=args.jobs,
@@ -118,14 +131,6 @@ def _several(args: argparse.Namespace, folder: Path) -> int:
     return 2 if outcomes and failed == len(outcomes) else 0
 
 
-def _stamp(path: Path | None) -> list[Any] | None:
-    """What tells whether a file is the one that it was."""
-    if path is None:
-        return None
-    found = path.stat()
-    return [str(path.absolute()), found.st_size, found.st_mtime_ns]
-
-
 def _row(outcome: Outcome) -> dict[str, Any]:
     document = outcome.document or {"layers": [], "summary": {}}
     largest = max(document["layers"], key=lambda row: row["norm_upper"], default={})
@@ -136,7 +141,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
         "layers": len(document["layers"]) if outcome.document else None,
         "skipped": document["summary"].get("skipped"),
         "upper": None if upper is None else Upper(upper),
-        "loudest": largest.get("name"),
+        "largest_norm_layer": largest.get("name"),
         "log10_product_upper": None if product is None else Upper(product),
         "error": outcome.error,
     }

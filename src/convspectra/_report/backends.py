@@ -14,7 +14,8 @@ from typing import Any
 
 from .._base import require, size
 
-BACKENDS = ("loky", "dask", "ray")
+CLUSTERS = ("dask", "ray")
+BACKENDS = ("loky", *CLUSTERS)
 DIED = (
     "The process that works on a checkpoint must stay alive, but it was killed, even "
     "when it ran alone. The usual cause is a lack of memory: use a machine with more."

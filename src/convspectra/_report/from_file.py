@@ -14,6 +14,11 @@ from .affordable import Excess, excesses, values_seconds
 from .layer_spectrum import LayerSpectrum, layer_spectrum
 from .spectra import Report
 
+QUICK_RTOL = 1e-2  # of a first look
+QUICK = (
+    "A first look: upper bounds hold for every input size, to "
+    f"{100 * QUICK_RTOL:g} %, and\nthere are no values. Leave out --quick for more."
+)
 INTERRUPTED = "was not reached before the interrupt"
 POINTS = 512  # of a curve that are kept, first and last among them
 SIDE = 128  # of a kept map over frequencies; of larger ones blocks keep their largest
@@ -66,10 +71,11 @@ def report_on(path: Path, options: Options, watch: Watch = iter) -> FileReport:
             f"{skipped[name]}."
         )
     report = Report(tuple(found), skipped)
+    quick = [QUICK] if options.quick else []
     by_name = {layer.name: layer for layer in layers}
     return FileReport(
         report=report,
-        notes=[*report.notes(), *selected.network.advice],
+        notes=[*quick, *report.notes(), *selected.network.advice],
         load=lambda name: by_name[name].load(),
         interrupted=interrupted,
     )
@@ -80,11 +86,12 @@ def _analysed(
 ) -> LayerSpectrum:
     return layer_spectrum(
         layer.load(),
-        options.rtol,
+        max(options.rtol, QUICK_RTOL) if options.quick else options.rtol,
         layer.unknown,
         budget=options.budget,
-        quick=options.quick or bool(left_out.size),
-        left_out=left_out.values,
+        every_size=options.quick or bool(left_out.size),
+        with_values=not (options.quick or left_out.values),
+        left_out=str(left_out),
         total_seconds=total_seconds,
     )
 

@@ -17,7 +17,6 @@ from .._text import Lower, Upper
 from ..baselines import reshaped_norm
 from .partly_known import NO_LOWER, norm_of, upper_if_depthwise
 
-QUICK_RTOL = 1e-2  # of a first look
 SINGLE_LIMIT = 1e37  # sums of entries up to which no value exceeds single precision
 
 
@@ -144,22 +143,22 @@ def layer_spectrum(
     unknown: tuple[str, ...] = (),
     *,
     budget: float | None = None,
-    quick: bool = False,
+    every_size: bool = False,
+    with_values: bool = True,
     left_out: str = "",
     total_seconds: float = math.inf,
 ) -> LayerSpectrum:
     """The values and the norm of one layer, some of whose geometry may be unknown.
 
-    Values are of a layer with defaults for what is unknown. A quick look has none, and
-    bounds for every input size. `left_out` says why there are to be no values, and
-    `total_seconds` how long those of all layers are predicted to take.
+    Values are of a layer with defaults for what is unknown, and the norm is bounded for
+    its own input size, or for every one. `left_out` says why less is asked for than
+    could be, and `total_seconds` how long the values of all layers are predicted to
+    take.
     """
     start = time.perf_counter()
     weight, geometry = layer.weight, layer.geometry
     stencil = stencil_of(weight, geometry)
-    free = unknown
-    if quick:
-        free, rtol = tuple({"grid", *unknown}), max(rtol, QUICK_RTOL)
+    free = tuple({"grid", *unknown}) if every_size else unknown
     norm = norm_of(layer, free, rtol, budget)
     if not math.isfinite(norm.upper):
         raise ValueError(
@@ -167,7 +166,7 @@ def layer_spectrum(
             "them, 1.8e308. Scale the kernel down."
         )
     values = None
-    if geometry.grid is not None and not quick and not left_out:
+    if geometry.grid is not None and with_values:
         torus = geometry if stencil.is_torus else geometry.torus(stencil.kernel)
         fits = float(np.abs(to_numpy(to_double(weight))).sum()) <= SINGLE_LIMIT
         found = values_of(

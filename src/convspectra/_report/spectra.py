@@ -31,18 +31,19 @@ COLUMNS = {
     "seconds": "seconds",
 }
 RARE = ("dilation", "groups")  # columns that are shown where one is not 1
-STAND_IN = (
-    "Values of a torus are those of the layer's circular surrogate. They approximate\n"
-    "the layer's values and do not bound them."
+SURROGATE = (
+    "Rows marked `torus`: these are values of the layer's circular surrogate. They\n"
+    "approximate the layer's own values and do not bound them."
 )
-NOTE = f"{STAND_IN} Norm bounds hold for the layer itself."
+NOTE = f"{SURROGATE} Norm bounds hold for the layer itself."
 EVERY_SIZE = (
-    "Without an input size, the upper bound holds for every size (with a circular\n"
-    "boundary, for every size that the stride divides), and there are no values."
+    "No input size is stated for some layers: their upper bounds hold for every size\n"
+    "(with a circular boundary, for every size that the stride divides)."
 )
+NO_VALUES = f"{EVERY_SIZE} They have no values."
 ASSUMED = (
-    "Values of an assumption are those of a layer with stride 1 in one group and with\n"
-    "a circular boundary, as far as nobody states otherwise."
+    "Rows marked `assumption`: these values assume stride 1, one group and a circular\n"
+    "boundary wherever neither the file nor an option says more."
 )
 DEPTHWISE = (
     "have one input channel per group: each is\n"
@@ -103,8 +104,8 @@ class Report:
             found.append(NOTE)
         if any(x.values is not None and x.unknown for x in self.layers):
             found.append(ASSUMED)
-        if any(x.norm.grid is None for x in self.layers):
-            found.append(EVERY_SIZE)
+        if any(x.geometry.grid is None for x in self.layers):
+            found.append(NO_VALUES)
         return [*found, *_unknown(self.layers), *_left_out(self.layers)]
 
     def table(self) -> tuple[list[str], list[list[str]]]:
@@ -169,10 +170,9 @@ def _unknown(layers: Iterable[LayerSpectrum]) -> list[str]:
 
 
 def _left_out(layers: Iterable[LayerSpectrum]) -> list[str]:
-    """What was beyond the budget, in sentences."""
+    """What was beyond time or memory, in sentences."""
     why = {layer.name: layer.left_out for layer in layers if layer.left_out}
-    lines = reasons(why, "Left out")
-    return [*lines, "--budget SECONDS allows more."] if lines else []
+    return reasons(why, "Left out")
 
 
 def summary_lines(report: Report) -> list[str]:
