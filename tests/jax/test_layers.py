@@ -251,8 +251,14 @@ def test_bad_input_is_refused():
     for refuse in (clip_tree, project_tree, penalty):
         with pytest.raises(ValueError, match="must have convolutions or dense layers"):
             refuse({}, nothing, 1.0)
-    with pytest.raises(ValueError, match="they have no 'kernel', only other"):
-        spectral_clip(found).init({"other": example})
+    foreign, bound = {"other": example}, spectral_clip(found)
+    for refuse in (
+        lambda: bound.init(foreign),
+        lambda: bound.update(params, bound.init(params), foreign),
+        *(partial(each, foreign, found) for each in (clip_tree, project_tree, penalty)),
+    ):
+        with pytest.raises(ValueError, match="they have no 'kernel', only other"):
+            refuse()
     with pytest.raises(ValueError, match="must be given the parameters"):
         spectral_clip(found).update(params, spectral_clip(found).init(params))
     with pytest.raises(ValueError, match="`method` must be one of clip, project"):

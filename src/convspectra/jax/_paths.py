@@ -1,6 +1,6 @@
 """Where kernels are in a tree of parameters: a dict, or a state of nnx."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -14,22 +14,34 @@ def leaves_by_path(tree: Any) -> dict[Path, Any]:
     return {_path(keys): leaf for keys, leaf in _flat(tree)}
 
 
+def leaves_at(tree: Any, paths: Collection[Path]) -> list[Any]:
+    """The arrays of a tree at some paths, in their order."""
+    leaves = leaves_by_path(tree)
+    _check_has(leaves, paths)
+    return [leaves[path] for path in paths]
+
+
 def map_at(tree: Any, functions: Mapping[Path, Callable[[Any], Any]]) -> Any:
     """The tree with functions applied to the arrays at some paths."""
     flat, structure = jax.tree_util.tree_flatten_with_path(tree)
     paths = [_path(keys) for keys, _ in flat]
-    missing = [path for path in functions if path not in paths]
+    _check_has(paths, functions)
+    leaves = [
+        functions[path](leaf) if path in functions else leaf
+        for path, (_, leaf) in zip(paths, flat)
+    ]
+    return jax.tree_util.tree_unflatten(structure, leaves)
+
+
+def _check_has(paths: Collection[Path], wanted: Collection[Path]) -> None:
+    """Refuse a tree that lacks some of the wanted paths."""
+    missing = [path for path in wanted if path not in paths]
     if missing:
         raise ValueError(
             "The parameters must be those of the model whose layers were listed, but "
             f"they have no {'/'.join(missing[0])!r}, only "
             f"{', '.join('/'.join(path) for path in paths)}."
         )
-    leaves = [
-        functions[path](leaf) if path in functions else leaf
-        for path, (_, leaf) in zip(paths, flat)
-    ]
-    return jax.tree_util.tree_unflatten(structure, leaves)
 
 
 def _flat(tree: Any) -> list[tuple[Any, Any]]:

@@ -14,8 +14,8 @@ from .._bound.enforce import METHODS
 from .._training import Bounds
 from ._layers import Layers
 from ._modules import from_layer, to_layer
-from ._paths import leaves_by_path, map_at
-from ._trees import Target, enforced, targets_of
+from ._paths import map_at
+from ._trees import Target, enforced, kernels_of, targets_of
 from ._updates import certified_update
 
 
@@ -78,7 +78,7 @@ def spectral_clip(
     targets = targets_of(layers, max_norm, linear=linear)
 
     def init(params: Any) -> SpectralClipState:
-        map_at(params, {t.path: lambda leaf: leaf for t in targets})  # they are there
+        kernels_of(params, targets)  # they are there
         return SpectralClipState(jnp.zeros((), jnp.int32))
 
     def update(
@@ -89,14 +89,14 @@ def spectral_clip(
                 "`update` must be given the parameters: `update(grads, state, params)`."
             )
         steps = state.steps + 1
-        kernels = leaves_by_path(params)
+        kernels = kernels_of(params, targets)
 
         def bounded(updates: Any) -> Any:
             return map_at(
                 updates,
                 {
-                    t.path: partial(_bounded, t, method, kernels[t.path])
-                    for t in targets
+                    target.path: partial(_bounded, target, method, kernel)
+                    for target, kernel in zip(targets, kernels)
                 },
             )
 

@@ -17,7 +17,7 @@ from .._training import Bounds, bounds_of
 from ._layers import Layers
 from ._modules import from_layer, to_layer
 from ._on_device import clip
-from ._paths import Path, leaves_by_path, map_at
+from ._paths import Path, leaves_at, map_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,10 @@ def penalty(
         A scalar, 0 if all layers satisfy the bound; its derivative is finite also at
         zero and at repeated singular values.
     """
-    kernels, total = leaves_by_path(params), jnp.zeros(())
-    for target in targets_of(layers, max_norm, linear=linear):
-        weight = to_layer(target.role, kernels[target.path])
+    targets = targets_of(layers, max_norm, linear=linear)
+    kernels, total = kernels_of(params, targets), jnp.zeros(())
+    for target, kernel in zip(targets, kernels):
+        weight = to_layer(target.role, kernel)
         for geometry in target.geometries:
             upper = operator_norm(weight, geometry).upper
             total = total + jnp.maximum(upper - target.max_norm, 0) ** 2
@@ -133,6 +134,11 @@ def targets_of(layers: Layers, max_norm: Bounds, *, linear: bool) -> list[Target
             geometries = (*(known.geometries if known else ()), use.geometry)
             found[use.path] = Target(use.path, use.role, bound, geometries)
     return list(found.values())
+
+
+def kernels_of(params: Any, targets: Sequence[Target]) -> list[jax.Array]:
+    """The kernels to be bounded, as they are in a tree."""
+    return leaves_at(params, [target.path for target in targets])
 
 
 def enforce_tree(params: Any, targets: Sequence[Target], method: str) -> Any:
