@@ -153,6 +153,29 @@ def test_an_int8_layer_is_named(keras):
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_a_batch_norm_after_a_layer_without_a_known_kernel_is_not_folded(before, keras):
+    conv = keras.layers.Conv2D(4, 1, kernel_initializer=drawn, name="conv")
+    head = keras.layers.Dense(4, kernel_initializer=drawn, name="head")
+    norm = keras.layers.BatchNormalization(name="norm")
+    first = [conv] if before else []
+    model = keras.Sequential([keras.Input((2, 2, 4)), *first, head, norm])
+    head.quantize("int8")
+    found = layers(model, fold_batch_norm=True)
+    assert [one.name for one in found] == ["conv/kernel"] * before
+    assert "int8" in found.skipped["head/kernel"]
+
+
+def test_inputs_may_be_passed_by_their_names(keras):
+    conv = keras.layers.Conv2D(4, 1, kernel_initializer=drawn, name="conv")
+    norm = keras.layers.BatchNormalization(name="norm")
+    start = keras.Input((2, 2, 4))
+    block = keras.Model(start, norm(inputs=conv(inputs=start)), name="block")
+    model = keras.Model(start, block(inputs=start))
+    (found,) = layers(model, fold_batch_norm=True)
+    assert (found.name, found.geometry.grid) == ("block/conv/kernel+norm", (2, 2))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_other_precisions_stay_what_they_are(dtype, keras):
     if dtype == "float64" and keras.backend.backend() == "jax":

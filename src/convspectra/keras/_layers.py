@@ -8,7 +8,7 @@ import keras
 from .._layer.layer import Layer, scale_outputs
 from .._text import cell
 from .._training import FoundLayers
-from ._record import Recorder, Use, check_is_built, gain_of
+from ._record import Recorder, Use, batch_norm_gain, check_is_built
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +60,7 @@ def _layer(use: Use, several: bool) -> Layer:
     name, weight = use.name, use.kernel
     if use.batch_norm is not None:
         name = f"{name}+{use.batch_norm.name}"
-        gain = gain_of(use.batch_norm).astype(weight.dtype)
+        gain = batch_norm_gain(use.batch_norm).astype(weight.dtype)
         weight = scale_outputs(weight, gain, use.geometry)
     if several:
         name = f"{name}@{cell(use.geometry.grid)}"

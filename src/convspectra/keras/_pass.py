@@ -15,7 +15,7 @@ from .._bound.folded import Folding, enforce_folded, folded_norm
 from .._checkpoint.keras_config import from_layer
 from .._layer.geometry import Geometry
 from .._training import Bounds, Change, Pass, bounds_of
-from ._record import Recorder, Use, check_is_built, gain_of
+from ._record import Recorder, Use, batch_norm_gain, check_is_built
 
 NO_BOUND = "no bound is asked for it"
 FROZEN = "its weight is frozen"
@@ -43,7 +43,9 @@ class Target:
         for use in self.uses:
             by_norm.setdefault(use.batch_norm, {})[use.geometry] = None
         return [
-            Folding(None if norm is None else gain_of(norm).astype(float), [*seen])
+            Folding(
+                None if norm is None else batch_norm_gain(norm).astype(float), [*seen]
+            )
             for norm, seen in by_norm.items()
         ]
 

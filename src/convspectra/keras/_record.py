@@ -48,7 +48,7 @@ def numbers_of(weight: Any) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(value))
 
 
-def gain_of(norm: BatchNorm) -> np.ndarray:
+def batch_norm_gain(norm: BatchNorm) -> np.ndarray:
     """What a BatchNormalization multiplies each channel with, once it is trained."""
     gain = 1 / np.sqrt(numbers_of(norm.moving_variance) + norm.epsilon)
     return gain * numbers_of(norm.gamma) if norm.scale else gain
@@ -101,18 +101,19 @@ class Recorder:
     ) -> Any:
         """What comes out of an operation of a graph."""
         names = (*names, op.name)
+        first = args[0] if args else next(iter(kwargs.values()), None)
         inner = graph_of(op)
         if inner is not None:
-            return self._follow(inner, args[0], names)
+            return self._follow(inner, first, names)
         outputs = op.compute_output_spec(*args, **kwargs)
         if isinstance(op, BatchNorm):
             if self.batch_norms:
-                self._note_batch_norm(op, args[0])
+                self._note_batch_norm(op, first)
         elif isinstance(op, keras.layers.Layer):
-            first = args[0] if args else next(iter(kwargs.values()), None)
-            if not self._note(op, names, getattr(first, "shape", None)):
+            are_noted = self._note(op, names, getattr(first, "shape", None))
+            if not are_noted:
                 self._note_inside(op, names)
-            elif _is_linear(op):
+            elif are_noted[-1] and _is_linear(op):
                 self._makers[id(outputs)] = outputs, len(self._uses) - 1
         return outputs
 
@@ -139,8 +140,12 @@ class Recorder:
 
     def _note(
         self, layer: keras.layers.Layer, names: tuple[str, ...], shape: Any
-    ) -> bool:
-        """Note the kernels of a layer, if it is one that is known."""
+    ) -> list[bool]:
+        """Note the kernels of a layer, and say of each whether it is a use.
+
+        A layer of an unknown kind has none.
+        """
+        are_noted: list[bool] = []
         described = described_of(layer, names, shape)
         roles, path = described.roles(), self._path_of(layer, names)
         for weight, role in roles.items():
@@ -153,9 +158,11 @@ class Recorder:
                 geometry = geometry.broadcast_to(max(len(kernel.shape) - 2, 1))
             except (AttributeError, ValueError, TypeError) as error:
                 self.skipped[name] = f"{error}".rstrip(".")
+                are_noted.append(False)
                 continue
             self._uses.append(Use(name, layer, weight, role, geometry))
-        return bool(roles)
+            are_noted.append(True)
+        return are_noted
 
     def _path_of(self, layer: keras.layers.Layer, names: tuple[str, ...]) -> str:
         """The names of a layer and the models that it is in, unlike all others."""
