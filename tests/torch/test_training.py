@@ -2,6 +2,9 @@
 
 import copy
 import itertools
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +25,13 @@ from convspectra.torch import (  # noqa: E402
     penalty,
     project_,
 )
-from convspectra.torch._pass import Change, Pass  # noqa: E402
+from convspectra.torch._pass import (  # noqa: E402
+    Change,
+    Known,
+    Pass,
+    _views,
+    reuse_if_unmoved,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -346,6 +355,47 @@ def test_a_kernel_that_hardly_moved_is_not_measured_again(monkeypatch):
     change = bound.apply().changes[0]
     assert len(calls) > 5
     assert change.before > 10 >= change.after
+
+
+@pytest.mark.parametrize(
+    ("dtype", "first", "move"),
+    [
+        (torch.float64, 1.0, 2.0**-54),  # half a unit
+        (torch.float32, 1.0, 1e-30),
+        (torch.float32, 1e-25, 1e-25),  # whose squares underflow
+        (torch.float64, 1e-170, 1e-170),
+    ],
+)
+def test_a_small_move_is_not_lost_in_rounding(dtype, first, move):
+    before, after = (
+        torch.tensor([[[first, each]]], dtype=dtype) for each in (0.0, move)
+    )
+    target: Any = SimpleNamespace(geometries=[cs.Geometry(4)], max_norm=10.0)
+    known = Known(before, before.sum().item(), _views(target))  # which is the norm
+    same = reuse_if_unmoved(known, before.clone(), target)
+    assert same.after == known.upper
+    norm = sum(map(Fraction, after.flatten().tolist()))
+    found = reuse_if_unmoved(known, after, target)
+    assert found is None or Fraction(found.after) >= norm
+
+
+def test_a_precision_that_changed_is_a_move():
+    wide = torch.tensor([[[1 - 2.0**-40, 0.0]]], dtype=torch.float64)
+    target: Any = SimpleNamespace(geometries=[cs.Geometry(4)], max_norm=10.0)
+    known = Known(wide, wide.sum().item(), _views(target))
+    found = reuse_if_unmoved(known, wide.float(), target)
+    assert found is None or found.after >= 1
+
+
+@pytest.mark.parametrize("method", ["clip", "project"])
+def test_what_a_clip_left_as_it_was_is_brought_to_another_bound(method):
+    model = small()
+    first = SpectralClip(model, 100.0, 1, example=example())
+    first.apply()
+    second = SpectralClip(model, 0.1, 1, method=method, example=example())
+    second.load_state_dict(first.state_dict())
+    changes = second.apply().changes
+    assert all(change.after < 0.3 < change.before for change in changes)
 
 
 def test_a_weight_that_was_replaced_is_bounded_too():

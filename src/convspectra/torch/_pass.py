@@ -1,5 +1,6 @@
 """One pass over the kernels of a model that bounds the norm of each of them."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ from .._arrays.host import one_thread, to_double_device
 from .._arrays.threads import spread
 from .._bound.enforce import Enforced, enforce, norm_lipschitz
 from .._bound.folded import enforce_folded, folded_norm
+from .._bound.scale import SMALLEST_NORMAL
+from .._layer.geometry import Geometry
 from .._training import Change, Pass, progress_of
 from ._norm_op import text_of
 from ._replicas import Replicas, write
 from ._targets import Target, Targets
 
-# Covers the rounding of a Frobenius norm in single precision.
+# Covers the rounding of a Frobenius norm, and of two products.
 ROUNDING = 1.001
 # A kernel that has moved is not measured again while its norm has certainly grown by
 # at most this factor; what a pass then reports is too high by no more.
@@ -154,18 +157,30 @@ def reuse_if_unmoved(
     """
     if known.geometries != _views(target):
         return None
-    if known.upper is None:
-        same = torch.equal(kernel, known.kernel.to(kernel.device))
-        return Enforced(kernel, False, None, None) if same else None
-    wide = torch.promote_types(kernel.dtype, torch.float32)
-    moved = torch.linalg.vector_norm(
-        kernel.to(wide) - known.kernel.to(kernel.device, wide)
-    )
-    lipschitz = max(norm_lipschitz(kernel, g) for g in target.geometries)
-    norm = known.upper + ROUNDING * lipschitz * float(moved)
-    if norm <= min(target.max_norm, known.upper * UNMOVED_FACTOR):
+    norm, most, was = known.upper, target.max_norm, known.kernel.to(kernel.device)
+    if not torch.equal(kernel, was):
+        if known.upper is None:
+            return None
+        norm = _after_move(known.upper, kernel, was, target.geometries)
+        most = min(most, known.upper * UNMOVED_FACTOR)
+    if norm is None or norm <= most:
         return Enforced(kernel, False, norm, norm)
     return None
+
+
+def _after_move(
+    upper: float,
+    kernel: torch.Tensor,
+    was: torch.Tensor,
+    geometries: Sequence[Geometry],
+) -> float:
+    """The most that the norm of a kernel can be, if it was at most `upper`."""
+    double = torch.promote_types(kernel.dtype, torch.float64)
+    moved = torch.linalg.vector_norm(kernel.to(double) - was.to(double))
+    # The squares of the smallest entries may be lost.
+    most = float(moved) + math.sqrt(kernel.numel() * SMALLEST_NORMAL)
+    lipschitz = max(norm_lipschitz(kernel, geometry) for geometry in geometries)
+    return math.nextafter(upper + ROUNDING * lipschitz * most, math.inf)
 
 
 def _views(target: Target) -> str:

@@ -209,7 +209,12 @@ class SpectralClip:
         self.seconds, self._earlier = state["seconds"], state["elapsed"]
         self._since = None if self._since is None else time.perf_counter()
         known = state.get("known", {})  # which earlier versions did not save
-        self._known = {name: Known(**fields) for name, fields in known.items()}
+        # Without its norm, a kernel may be above the bound that is to hold now.
+        self._known = {
+            name: Known(**fields)
+            for name, fields in known.items()
+            if fields["upper"] is not None
+        }
 
     def __repr__(self) -> str:
         return (
