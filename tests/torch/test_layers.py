@@ -192,6 +192,19 @@ def test_only_the_norm_right_after_a_layer_is_folded():
     ]
 
 
+def test_a_norm_may_be_given_its_input_by_name():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)
+
+        def forward(self, x):
+            return self.norm(input=self.conv(input=x))
+
+    (layer,) = layers(Named(), torch.zeros(1, 2, 5, 5), fold_batch_norm=True)
+    assert layer.name == "conv+norm"
+
+
 def test_a_norm_without_running_statistics_is_not_folded():
     model = nn.Sequential(
         nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2, track_running_stats=False)

@@ -4,6 +4,7 @@ import copy
 import gc
 import io
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from convspectra.torch import (  # noqa: E402
     penalty,
     project_,
 )
+from convspectra.torch._record import Recorder  # noqa: E402
 
 
 def norm_at(module, *shape):
@@ -149,6 +151,73 @@ def test_a_plain_parameter_is_found_where_it_is_used_and_bounded():
     bound.detach()
 
 
+class Unpacking(Plain):
+    """Takes its input in many ways, and notes whether the call is recorded."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.is_recorded = nn.BatchNorm2d(2), []
+
+    def forward(self, x):
+        modes = torch.overrides._get_current_function_mode_stack()
+        self.is_recorded.append(bool(modes))
+        if isinstance(x, int):
+            x = torch.zeros(1, 2, x, x)
+        while not isinstance(x, torch.Tensor):
+            x = x.x if isinstance(x, SimpleNamespace) else x[0]
+        return self.norm(super().forward(x))
+
+
+PACKED = {
+    "keyword": lambda x: {"x": x},
+    "list": lambda x: {"x": [x]},
+    "dict": lambda x: {"x": {0: x}},
+    "nested": lambda x: {"x": ({0: [x]},)},
+    "number": lambda x: {"x": x.shape[-1]},
+    "record": lambda x: {"x": SimpleNamespace(x=x)},
+    "beside": lambda x: {"x": [SimpleNamespace(x=x), torch.zeros(1)]},
+}
+
+
+@pytest.mark.parametrize("how", PACKED)
+def test_a_new_size_is_seen_however_the_input_is_passed(how):
+    model = Unpacking()
+    recorder = Recorder(model)
+    for size in (8, 16, 16, 8):
+        model(**PACKED[how](torch.zeros(1, 2, size, size)))
+    recorder.close()
+    assert [use.geometry.grid for use in recorder.uses] == [(8, 8), (16, 16)]
+    # The same sizes are recorded again only if nobody knows that they are.
+    is_hidden = how in ("record", "beside")
+    assert model.is_recorded == [True, True, is_hidden, is_hidden]
+
+
+@pytest.mark.filterwarnings("ignore")  # nested tensors are a prototype
+def test_nested_tensors_pass_by():
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    model = nn.TransformerEncoder(layer, 1).eval()
+    x, is_padding = torch.randn(2, 3, 4), torch.tensor([[0, 0, 1], [0, 0, 0]]).bool()
+    with torch.no_grad():
+        want = model(x, src_key_padding_mask=is_padding)
+        recorder = Recorder(model)
+        for _ in range(2):  # only the second makes nested tensors
+            found = model(x, src_key_padding_mask=is_padding)
+            torch.testing.assert_close(found[~is_padding], want[~is_padding])
+    recorder.close()
+
+
+def test_calls_that_are_always_recorded_fill_no_memory():
+    model = Unpacking()
+    recorder = Recorder(model, batch_norms=True)
+    for _ in range(5):
+        model(SimpleNamespace(x=torch.zeros(1, 2, 8, 8)))
+    recorder.close()
+    (use,) = recorder.uses
+    assert (use.name, use.batch_norm[0]) == ("kernel", "norm")
+    assert len(recorder._uses) < 3
+    assert not len(recorder._makers)
+
+
 def test_only_layers_are_listed_as_skipped():
     conv = nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 2, 3))
     model = nn.Sequential(conv, nn.Sequential(nn.Conv2d(2, 2, 3)))
@@ -197,6 +266,30 @@ def test_a_call_that_fails_disturbs_no_later_one():
     assert not torch.overrides._get_current_function_mode_stack()
     model(torch.zeros(EXAMPLE))
     assert len(bound.apply().changes) == 4
+
+
+class FailsOnce(Plain):
+    """Has too little memory in the first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 1:
+            raise torch.OutOfMemoryError
+        return super().forward(x)
+
+
+def test_a_size_at_which_a_call_failed_is_seen_when_one_succeeds():
+    model, x = FailsOnce(), torch.zeros(1, 2, 8, 8)
+    recorder = Recorder(model)
+    with pytest.raises(torch.OutOfMemoryError):
+        model(x)
+    model(x)
+    recorder.close()
+    assert [use.geometry.grid for use in recorder.uses] == [(8, 8)]
 
 
 class Interrupted(nn.Module):

@@ -1,7 +1,7 @@
 """Which convolutions does PyTorch compute, on what, and with which weights?"""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -24,6 +24,8 @@ _AXES = {
     F.conv_transpose3d: 3,
 }
 _ARE_TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+# Arguments that hide no tensors.
+_VALUES = (int, float, str, type(None), torch.dtype, torch.device)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +86,49 @@ def modules_in_call() -> Iterator[nn.Module]:
         frame = frame.f_back
 
 
+def keywords_of_call() -> Mapping[str, Any]:
+    """The keywords of a call of a module, for a hook that precedes all calls.
+
+    PyTorch gives such hooks none; they are those of the frame that calls the hook.
+    """
+    return sys._getframe(2).f_locals.get("kwargs", {})
+
+
+def key_of_call(
+    module: nn.Module, args: Any, keywords: Mapping[str, Any]
+) -> int | None:
+    """What tells a call from those at other sizes; None if an argument may hide sizes.
+
+    It is a hash to save memory: where the number of targets varies, as in detection,
+    almost every call is new. Raises RuntimeError, as PyTorch does, if a tensor has no
+    sizes.
+    """
+    try:
+        return hash((module, *keywords, _sizes((*args, *keywords.values()))))
+    except TypeError:
+        return None
+
+
+def _sizes(values: Iterable[Any]) -> tuple[Any, ...]:
+    """The sizes of tensors, and plain values, which may be sizes too.
+
+    Raises TypeError if there is anything else, which may hide tensors.
+    """
+    return tuple(
+        [x.shape if isinstance(x, torch.Tensor) else _sizes_in(x) for x in values]
+    )
+
+
+def _sizes_in(value: Any) -> Any:
+    if isinstance(value, _VALUES):
+        return value
+    if isinstance(value, dict):
+        return _sizes((*value, *value.values()))
+    if isinstance(value, (tuple, list)):
+        return _sizes(value)
+    raise TypeError(f"{type(value).__name__} is not a plain value.")
+
+
 def geometry_of_call(
     given: Mapping[str, Any], sizes: tuple[int, ...], transposed: bool
 ) -> Geometry:
@@ -94,22 +139,27 @@ def geometry_of_call(
         for name, default in (("stride", 1), ("dilation", 1), ("output_padding", 0))
     )
     kernel, padding = given["weight"].shape[2:], given.get("padding", 0)
-    if padding == "same":
-        reach = [d * (k - 1) for d, k in zip(dilation, kernel)]
-        pairs = tuple((r // 2, r - r // 2) for r in reach)
-    else:
-        sides = each(0 if padding == "valid" else padding, count)
-        pairs = tuple((p, p) for p in sides)
     return Geometry(
         grid=sizes,
         stride=stride,
         dilation=dilation,
         groups=given.get("groups", 1),
-        padding=pairs,
+        padding=padding_pairs(padding, kernel, dilation),
         boundary="zeros",
         transposed=transposed,
         output_padding=output_padding if transposed else 0,
     )
+
+
+def padding_pairs(
+    padding: Any, kernel: Sequence[int], dilation: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
+    """What PyTorch pads before and after each axis."""
+    if padding == "same":
+        reach = [d * (k - 1) for d, k in zip(dilation, kernel)]
+        return tuple((r // 2, r - r // 2) for r in reach)
+    sides = each(0 if padding == "valid" else padding, len(kernel))
+    return tuple((p, p) for p in sides)
 
 
 def each(value: Any, count: int) -> tuple[int, ...]:

@@ -13,15 +13,16 @@ from .._text import cell
 from .._training import FoundLayers
 from ._modules import (
     KNOWN,
+    batch_norm_gain,
     check_has_numbers,
-    gain_of,
     geometry_of,
     has_own_forward,
     names_of,
     not_known,
     unwrapped,
 )
-from ._record import Recorder, Use, Uses, run
+from ._record import Recorder, Use, Uses
+from ._undisturbed import run
 from ._warm_norm import WarmNorm
 
 NEVER = "it did not run (the example is run in evaluation mode)"
@@ -135,7 +136,7 @@ def _layer(use: Use, several: bool) -> Layer:
         weight = use.weight.detach()
         if use.batch_norm is not None:
             after, norm = use.batch_norm
-            gain = gain_of(norm).to(weight.dtype)
+            gain = batch_norm_gain(norm).to(weight.dtype)
             name, weight = f"{name}+{after}", scale_outputs(weight, gain, use.geometry)
     if several:
         name = f"{name}@{cell(use.geometry.grid)}"

@@ -17,7 +17,7 @@ from ._modules import check_has_numbers, unwrapped
 from ._operators import Call, Value, effect
 from ._program import Program, arguments, computed, in_double, is_real, overload
 from ._quotient import computes_the_same, largest_quotient
-from ._record import undisturbed
+from ._undisturbed import undisturbed
 
 NOT_REAL = "its result is no array of real numbers"
 NO_SIZE = "the size of its result depends on the numbers of the input"

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from .._layer.geometry import Geometry
+from ._calls import padding_pairs
 
 KNOWN = (_ConvNd, nn.Linear)
 _PLAIN = (
@@ -88,18 +89,14 @@ def geometry_of(
     if not isinstance(module, _ConvNd):
         return Geometry(grid=(1,), padding="valid", boundary="zeros")
     kernel, stride, dilation = module.kernel_size, module.stride, module.dilation
-    reach = [d * (k - 1) for d, k in zip(dilation, kernel)]
-    if module.padding == "same":
-        padding = [(r // 2, r - r // 2) for r in reach]
-    elif module.padding == "valid":
-        padding = [(0, 0)] * len(kernel)
-    else:
-        padding = [(int(p), int(p)) for p in module.padding]
+    padding = padding_pairs(module.padding, kernel, dilation)
     output_padding = tuple(module.output_padding)
     if module.transposed and grid is not None and out_grid is not None:
         least = [
-            (n - 1) * s - before - after + r + 1
-            for n, s, (before, after), r in zip(grid, stride, padding, reach)
+            (n - 1) * s - before - after + d * (k - 1) + 1
+            for n, s, (before, after), d, k in zip(
+                grid, stride, padding, dilation, kernel
+            )
         ]
         output_padding = tuple(n - m for n, m in zip(out_grid, least))
     return Geometry(
@@ -107,14 +104,14 @@ def geometry_of(
         stride=tuple(stride),
         dilation=tuple(dilation),
         groups=module.groups,
-        padding=tuple(padding),
+        padding=padding,
         boundary=module.padding_mode,
         transposed=module.transposed,
         output_padding=output_padding if module.transposed else 0,
     )
 
 
-def gain_of(norm: nn.Module) -> torch.Tensor:
+def batch_norm_gain(norm: nn.Module) -> torch.Tensor:
     """What a BatchNorm multiplies each channel by in evaluation mode."""
     statistics: Any = norm
     gain = torch.rsqrt(statistics.running_var + statistics.eps)

@@ -2,20 +2,19 @@
 
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 from torch.nn.modules import module as module_hooks
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from .._layer.geometry import Geometry
-from ._calls import Call, Calls, modules_in_call
+from ._calls import Call, Calls, key_of_call, keywords_of_call, modules_in_call
 from ._modules import (
     KNOWN,
     as_kernel,
@@ -78,6 +77,7 @@ class _Running:
     """A module that is being called, and the convolutions by its own weight."""
 
     module: nn.Module
+    key: int | None  # of its call
     own: list[Call] = field(default_factory=list)
 
 
@@ -94,9 +94,9 @@ class Recorder:
         self.names = names_of(model)
         self._uses: list[Use] = []
         self._keys: set[Any] = set()
-        self._calls_seen: set[Any] = set()
-        # Which use each output came from; weak, so that outputs can be freed.
-        self._makers: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._calls_seen: set[int] = set()
+        # The places of uses by the outputs that they make; weak, to let these be freed.
+        self._makers = WeakTensorKeyDictionary()
         self._running: list[_Running] = []
         self._thread: int | None = None
         self._mode = Calls(self._note_call)
@@ -117,7 +117,7 @@ class Recorder:
         def enter(module: nn.Module, args: Any) -> None:
             recorder = here()
             if recorder is not None and not _is_traced():
-                recorder._enter(module, args)
+                recorder._enter(module, args, keywords_of_call())
 
         def leave(module: nn.Module, args: Any, *rest: Any) -> None:
             kwargs, output = rest if len(rest) == 2 else ({}, None)  # it has failed
@@ -138,10 +138,13 @@ class Recorder:
         self._mode.leave()
         _remove(self._handles)
 
-    def _enter(self, module: nn.Module, args: Any) -> None:
+    def _enter(self, module: nn.Module, args: Any, keywords: Mapping[str, Any]) -> None:
         if module not in self.names:  # also copies, as DataParallel makes them
             return
-        key = (module, *(x.shape for x in args if isinstance(x, torch.Tensor)))
+        try:
+            key = key_of_call(module, args, keywords)
+        except RuntimeError:  # from a nested tensor, which goes into no convolution
+            return
         if self._running and self._thread == threading.get_ident():
             _, *around = modules_in_call()
             if self._running[0].module not in around:
@@ -150,11 +153,12 @@ class Recorder:
         if not self._running:
             if key in self._calls_seen:
                 return
+            if self.batch_norms and not self._makers:  # no place is referred to
+                self._uses = self.uses
             self._thread = threading.get_ident()
             self._mode.__enter__()
         if self._thread == threading.get_ident():
-            self._calls_seen.add(key)
-            self._running.append(_Running(module))
+            self._running.append(_Running(module, key))
 
     def _leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         ours = any(running.module is module for running in self._running)
@@ -164,10 +168,14 @@ class Recorder:
             pass  # its call has failed
         if not self._running:
             self._mode.leave()
-        if isinstance(module, KNOWN) and output is not None:  # None: it has failed
-            self._note_module(running, args, kwargs, output)
+        if output is None:  # the call has failed
+            return
+        if running.key is not None:
+            self._calls_seen.add(running.key)
+        if isinstance(module, KNOWN):
+            self._note_module(running, _first(args, kwargs), output)
         elif self.batch_norms and isinstance(module, _BatchNorm):
-            self._note_batch_norm(module, args)
+            self._note_batch_norm(module, _first(args, kwargs))
 
     def _note_call(self, call: Call) -> None:
         """Note a convolution, by the parameter that is its weight."""
@@ -193,9 +201,7 @@ class Recorder:
         buffers = any(weight is buffer for buffer in module._buffers.values())
         self.problems[self.names[module]] = BUFFER if buffers else COMPUTED
 
-    def _note_module(
-        self, running: _Running, args: Any, kwargs: Any, output: Any
-    ) -> None:
+    def _note_module(self, running: _Running, x: Any, output: Any) -> None:
         module, name = running.module, self.names[running.module]
         if not running.own:
             self.problems.setdefault(name, NO_CALL)
@@ -205,7 +211,7 @@ class Recorder:
                 geometry = call.geometry or (lambda: geometry_of(module, None))
                 self._add(name, module, geometry, call.output)
             return
-        x, axes = args[0] if args else next(iter(kwargs.values())), axes_of(module)
+        axes = axes_of(module)
         sizes = tuple(tuple(map(int, each.shape[-axes:])) for each in (x, output))
         self._add(name, module, lambda: geometry_of(module, *sizes), output)
 
@@ -227,13 +233,17 @@ class Recorder:
             self._keys.add(use.key)
             self._uses.append(use)
         if self.batch_norms and (not isinstance(module, nn.Linear) or output.ndim == 2):
-            self._makers[id(output)] = (weakref.ref(output), len(self._uses) - 1)
+            self._makers[output] = len(self._uses) - 1
 
-    def _note_batch_norm(self, module: nn.Module, args: Any) -> None:
-        output, number = self._makers.get(id(args[0]), (lambda: None, 0))
-        if output() is args[0] and cast(Any, module).running_var is not None:
-            norm = (self.names[module], module)
-            self._uses[number] = replace(self._uses[number], batch_norm=norm)
+    def _note_batch_norm(self, module: nn.Module, x: Any) -> None:
+        if x in self._makers and cast(Any, module).running_var is not None:
+            place, norm = self._makers[x], (self.names[module], module)
+            self._uses[place] = replace(self._uses[place], batch_norm=norm)
+
+
+def _first(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The input of a module, which may be passed by its name."""
+    return args[0] if args else next(iter(kwargs.values()), None)
 
 
 def _is_traced() -> bool:
@@ -256,44 +266,3 @@ def _is_own_weight(module: nn.Module, weight: torch.Tensor) -> bool:
 
 def _joined(module: nn.Module, name: str, attribute: str) -> str:
     return attribute if name == type(module).__name__ else f"{name}.{attribute}"
-
-
-def run(model: nn.Module, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
-    """Call the model once, and leave it as it was."""
-    with undisturbed(model):
-        model(*args, **keywords)
-
-
-def _can_be_restored(buffer: torch.Tensor) -> bool:
-    lazy = nn.parameter.is_lazy(buffer)
-    return not lazy and buffer.layout == torch.strided and not buffer.is_meta
-
-
-@contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; restores modes, buffers and random states."""
-    modes = [(module, module.training) for module in model.modules()]
-    buffers = [
-        (module, name, buffer, buffer.clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None and _can_be_restored(buffer)
-    ]
-    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng(devices=list(devices)))
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
-        try:
-            for module, _ in modes:
-                module.training = False
-            yield
-        finally:
-            for module, mode in modes:
-                module.training = mode
-                if isinstance(module, FSDPModule):
-                    module.reshard()  # the outermost is not resharded after a call
-            for module, name, buffer, numbers in buffers:
-                module._buffers[name] = buffer
-                if not torch.equal(buffer, numbers):
-                    buffer.resize_(numbers.shape).copy_(numbers)

@@ -14,7 +14,7 @@ from .._bound.folded import Folding
 from .._layer.geometry import Geometry, per_axis
 from .._training import Bounds, bounds_of
 from ._layers import Layers, uses_of, uses_on_any_size
-from ._modules import as_kernel, gain_of, unwrapped, whole
+from ._modules import as_kernel, batch_norm_gain, unwrapped, whole
 from ._record import Use, Uses
 
 NO_BOUND = "no bound applies to it (for a Linear layer: `linear` is False)"
@@ -74,7 +74,7 @@ class Target:
         for view in self.views:
             by_norm.setdefault(view.batch_norm, []).append(view.geometry)
         return [
-            Folding(None if norm is None else _double(gain_of(norm)), seen)
+            Folding(None if norm is None else _double(batch_norm_gain(norm)), seen)
             for norm, seen in by_norm.items()
         ]
 

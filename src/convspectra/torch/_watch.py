@@ -9,9 +9,10 @@ from torch import nn
 
 from ._layers import Layers, recorded, uses_on_any_size
 from ._modules import is_compiled, names_of, unwrapped
-from ._record import Recorder, Use, Uses, run
+from ._record import Recorder, Use, Uses
 from ._replicas import Replicas
 from ._targets import arguments
+from ._undisturbed import run
 
 SIZES = ("seen", "every")
 NOT_RUN = (
