@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from optional import needed
 from oracles import (
     CASES,
     TORUS,
@@ -217,3 +218,13 @@ def test_cells(value, text):
 
 def test_columns_are_aligned():
     assert aligned(["a", "bc"], [["long", "1"]]) == "a     bc\nlong   1"
+
+
+def test_jax_arrays_need_no_double_precision(rng):
+    jax = needed("jax")
+    weight = rng.standard_normal((2, 3, 3, 3)).astype("float32")
+    (want,) = spectra([Layer("a", weight, Geometry(grid=(4, 4)))]).layers
+    with jax.enable_x64(False):
+        kernel = jax.numpy.asarray(weight)
+        (found,) = spectra([Layer("a", kernel, Geometry(grid=(4, 4)))]).layers
+    np.testing.assert_allclose(found.values, want.values, rtol=1e-5, atol=1e-5)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays.array import Array, to_double, to_numpy
+from .._arrays.array import Array, to_double, to_numpy, widen
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer
 from .._layer.stencil import stencil_of
@@ -168,9 +168,10 @@ def layer_spectrum(
     values = None
     if geometry.grid is not None and with_values:
         torus = geometry if stencil.is_torus else geometry.torus(stencil.kernel)
-        fits = float(np.abs(to_numpy(to_double(weight))).sum()) <= SINGLE_LIMIT
+        plain = to_double(to_numpy(widen(weight)))  # JAX may have no double precision
+        fits = float(np.abs(plain).sum()) <= SINGLE_LIMIT
         found = values_of(
-            weight if fits else to_double(weight),
+            weight if fits else plain,
             stencil_of(weight, torus),
             total_seconds=total_seconds,
         )
