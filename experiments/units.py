@@ -81,12 +81,12 @@ def _worked(work: Callable[[U], Any], unit: U) -> tuple[Any, str]:
 def _executor(options: Options) -> Iterator[Executor]:
     if options.scheduler is None:
         context = get_context("spawn")  # torch's threads do not survive a fork
-        parent = (os.getpid(),)
+        parent, others = (os.getpid(),), set(active_children())
         pool = ProcessPoolExecutor(options.jobs, context, _end_with, parent)
         try:
             yield pool
         except BaseException:  # units in the queue would still be begun
-            for process in active_children():
+            for process in set(active_children()) - others:
                 process.terminate()
             raise
         finally:
