@@ -227,7 +227,7 @@ def test_what_nobody_states_is_unknown_everywhere(capsys, model):
     assert "unknown" in out
     assert "Unknown of 2 of the layers: stride, dilation, groups" in err
     assert "Product of all norms: unknown to 10^" in err
-    assert "Rows marked `assumption`: these values assume stride 1, one group" in err
+    assert "values assume stride 1, one\ngroup and a circular boundary" in err
     assert "No input size" not in err  # it is stated
     out, err = said(capsys, *argv, *STATED)
     assert "unknown" not in out + err

@@ -32,8 +32,8 @@ COLUMNS = {
 }
 RARE = ("dilation", "groups")  # columns that are shown where one is not 1
 SURROGATE = (
-    "Rows marked `torus`: these are values of the layer's circular surrogate. They\n"
-    "approximate the layer's own values and do not bound them."
+    "Values of a layer that is not circular are those of its circular surrogate\n"
+    "(torus). They approximate the layer's own values and do not bound them."
 )
 NOTE = f"{SURROGATE} Norm bounds hold for the layer itself."
 EVERY_SIZE = (
@@ -42,8 +42,8 @@ EVERY_SIZE = (
 )
 NO_VALUES = f"{EVERY_SIZE} They have no values."
 ASSUMED = (
-    "Rows marked `assumption`: these values assume stride 1, one group and a circular\n"
-    "boundary wherever neither the file nor an option says more."
+    "Where neither the file nor an option says more, values assume stride 1, one\n"
+    "group and a circular boundary (assumption)."
 )
 DEPTHWISE = (
     "have one input channel per group: each is\n"
