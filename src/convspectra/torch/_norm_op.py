@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .._arrays.host import call_on_host
+from .._arrays.host import ROUND_UP, call_on_host
 from .._layer.geometry import Geometry
 from .._layer.stencil import stencil_of
 from .._norm.norm_bounds import norm_bounds
@@ -49,7 +49,7 @@ def bound_and_gradient(
         bound_and_gradient,
         weight,
         arrays=1,
-        scalars=(1,),
+        scalars=(ROUND_UP,),
         has_gradient=has_gradient,
     )
 
