@@ -38,7 +38,7 @@ from .runs import (
     read_prepared,
     trained_by,
 )
-from .training import load_network
+from .training import is_finished, load_network
 from .units import run_units
 
 NAME, SEED = "generalization", 0
@@ -77,7 +77,7 @@ def trained(options: Options, results: dict[str, Any]) -> dict[str, Trained]:
     Results that come from another machine may have come without them.
     """
     folder, setting = options.folder("cifar10"), SETTINGS[options.scale]
-    there = [name for name in _done(results) if network_file(folder, name).exists()]
+    there = [name for name in _done(results) if is_finished(network_file(folder, name))]
     if not there:
         return {}
     images = prepared_file(options, setting.side, setting.images)

@@ -272,6 +272,11 @@ def layout_of(widths: tuple[int, ...]) -> torch.memory_format:
     return torch.channels_last if fits else torch.contiguous_format
 
 
+def is_finished(saved: Path) -> bool:
+    """Whether this is the file of a training that is at its end."""
+    return saved.exists() and "optimizer" not in _read(saved)
+
+
 def load_network(saved: Path) -> ResNet:
     """The network of a training's file, in evaluation mode."""
     state = _read(saved)
