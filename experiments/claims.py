@@ -26,7 +26,7 @@ class Claim:
     published, found : str
         The paper's number and ours, as a table shows them.
     holds : bool or None
-        None if this scale can't show it either way.
+        None if it is undecided: this scale can't show it either way.
     note : str
         What the scale can't show, or how it differs from the paper's setting.
     """
@@ -43,12 +43,9 @@ class Claim:
 
 
 def exit_code(claims: Sequence[Claim]) -> int:
-    """0 if every claim that could be tried holds, 1 if one does not, 2 if none could.
-
-    A claim that is None could not be tried at this scale.
-    """
-    tried = [claim.holds for claim in claims if claim.holds is not None]
-    return int(not all(tried)) if tried else 2
+    """0 if every decided claim holds, 1 if one does not, 2 if none is decided."""
+    decided = [claim.holds for claim in claims if claim.holds is not None]
+    return int(not all(decided)) if decided else 2
 
 
 def all_hold(found: Sequence[bool | None]) -> bool | None:
@@ -58,7 +55,7 @@ def all_hold(found: Sequence[bool | None]) -> bool | None:
 
 def verdicts(claims: Sequence[Claim]) -> str:
     """The claims as a table: what is said, published, found, and whether it holds."""
-    words = {True: "holds", False: "does not hold", None: "can't be shown here"}
+    words = {True: "holds", False: "does not hold", None: "undecided"}
     rows = [[c.statement, c.published, c.found, words[c.holds]] for c in claims]
     notes = [f"{c.statement}: {c.note}" for c in claims if c.note]
     return "\n".join([table(["claim", "paper", "here", "verdict"], rows), "", *notes])
@@ -66,28 +63,34 @@ def verdicts(claims: Sequence[Claim]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over seeds with its 95 % interval; with one seed there is no interval."""
+    """A number with its 95 % interval, over `count` seeds or, if that is None, choices.
+
+    With one seed there is no interval.
+    """
 
     mean: float
     low: float | None
     high: float | None
-    count: int
+    count: int | None
 
     def text(self, unit: str = "", digits: int = 2) -> str:
         """Return the mean, the interval and the number of seeds, as a table shows them.
 
-        With `unit` "%", all numbers are multiplied by a hundred.
+        With `unit` "%" or "points", all numbers are multiplied by a hundred; points,
+        the unit of a difference, have signs.
         """
-        factor = 100 if unit == "%" else 1
+        factor = 100 if unit in ("%", "points") else 1
+        sign = "+" if unit == "points" else ""
         shown = [
-            "-" if x is None else f"{factor * x:.{digits}f}"
+            "-" if x is None else f"{factor * x:{sign}.{digits}f}"
             for x in (self.mean, self.low, self.high)
         ]
-        number = f"{shown[0]} {unit}".rstrip()
-        if self.low is None:
-            return f"{number} (1 seed)"
-        seeds = "1 seed" if self.count == 1 else f"{self.count} seeds"
-        return f"{number} [{shown[1]}, {shown[2]}] ({seeds})"
+        text = f"{shown[0]} {unit}".rstrip()
+        if self.low is not None:
+            text += f" [{shown[1]}, {shown[2]}]"
+        if self.count is None:
+            return text
+        return f"{text} ({self.count} {'seed' if self.count == 1 else 'seeds'})"
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -102,7 +105,7 @@ def interval(values: Sequence[float]) -> Interval:
 def difference(
     a: Sequence[float], b: Sequence[float], *others: Sequence[float]
 ) -> Interval:
-    """The mean of `a` less that of `b`, and its 95 % interval, by Student's t.
+    """The mean of `a` minus that of `b`, and its 95 % interval, by Student's t.
 
     The spread over seeds is taken to be the same in both, and in the `others`, which
     serve to estimate it: an arm with one or two seeds has none worth the name.
@@ -171,4 +174,4 @@ def bootstrap(
     data, rng = np.asarray(values, float), np.random.default_rng(seed)
     drawn = rng.integers(len(data), size=(RESAMPLES, len(data)))
     low, high = np.quantile(statistic(data[drawn]), [0.025, 0.975])
-    return Interval(float(statistic(data)), float(low), float(high), len(data))
+    return Interval(float(statistic(data)), float(low), float(high), None)

@@ -147,7 +147,7 @@ def claims_on(results: dict[str, Any], missing: Sequence[str] = ()) -> list[Clai
         note += f", all of the arms {'; '.join(lost)} among them"
     claims = [
         _claim("the bound orders arms as their test errors do", bounds, errors, note),
-        _claim("and as test less training error does", bounds, gaps, ""),
+        _claim("and as test minus training error does", bounds, gaps, ""),
     ]
     return [replace(claim, holds=None) for claim in claims] if lost else claims
 
@@ -171,7 +171,7 @@ def _claim(statement: str, bounds: list[float], truth: list[float], note: str) -
 
 
 def kendall(x: Sequence[float], y: Sequence[float]) -> float:
-    """Kendall's tau: concordant less discordant pairs, over all pairs."""
+    """Kendall's tau: concordant minus discordant pairs, over all pairs."""
     return float(np.mean((_signs(x) * _signs(y))[~np.eye(len(x), dtype=bool)]))
 
 

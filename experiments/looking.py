@@ -1,10 +1,12 @@
 """How a network is shown images: in random batches to train, in order for the test."""
 
 from collections.abc import Iterator
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
+from torch.optim.swa_utils import update_bn
 
 from .images import Images
 
@@ -36,3 +38,16 @@ def error_of(network: nn.Module, images: Images) -> float:
     network.eval()
     parts = [network(part).argmax(1) for part in images.pixels.split(EVALUATED)]
     return (torch.cat(parts) != images.labels).double().mean().item()
+
+
+def error_with_fresh_statistics(
+    network: nn.Module, train: Images, test: Images
+) -> float:
+    """The error on `test`, with BatchNorm's statistics averaged anew over `train`.
+
+    The running ones lag behind the weights, most of all just after a clip. The network
+    itself is left as it is.
+    """
+    fresh = deepcopy(network)
+    update_bn(train.pixels.split(EVALUATED), fresh)
+    return error_of(fresh, test)

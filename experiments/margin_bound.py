@@ -8,7 +8,7 @@ Their theorem 1.1: with high probability over n examples, for every margin g,
     R = (product of s_i) * (sum of (b_i / s_i)^(2/3))^(3/2)
 
 |X| is the Frobenius norm of the examples, s_i the operator norm of layer i, and b_i the
-(2,1) norm of its transpose less a fixed reference matrix: the sum over outputs of the
+(2,1) norm of its transpose minus a fixed reference matrix: the sum over outputs of the
 Euclidean norm of the weights into each. A residual network is a chain of layers that
 carry the shortcut along:
 
@@ -46,7 +46,7 @@ class Step:
     norm : float
         An upper bound of its operator norm.
     distance : float
-        The (2,1) norm of its transpose less the reference.
+        The (2,1) norm of its transpose minus the reference.
     """
 
     norm: float
@@ -81,7 +81,7 @@ def steps_of(network: ResNet, example: Tensor) -> list[Step]:
 
 
 def margins(network: nn.Module, images: Images) -> Tensor:
-    """The logit of the right class less the largest other, for every image."""
+    """The logit of the right class minus the largest other, for every image."""
     found = []
     parts = zip(images.pixels.split(AT_ONCE), images.labels.split(AT_ONCE))
     with torch.no_grad():

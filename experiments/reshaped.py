@@ -6,18 +6,19 @@ the best accuracy (at 0.2) is that of exact clipping; every step, it is slightly
 and so it is with exact clipping. Clipping every step, 10000 batches took 14490 s with
 the reshaped kernel and 11004 s with the exact method, on a GPU.
 
-Errors of exact clipping every 100 steps are those of `cifar10` in the same --out, whose
-arms have more seeds: they also tell how far errors spread over seeds.
+Errors of exact clipping every 100 steps are those of `cifar10` in the same --out. Those
+at 0.5 and 1.0, bounds that are also tried every step, have the most seeds, and tell how
+far errors spread over seeds.
 """
 
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from . import figure
+from . import cifar10, figure
 from .claims import (
     LITTLE,
     Claim,
@@ -37,10 +38,28 @@ from .talk import say, table
 from .training import Recipe, Training
 
 RESHAPED, EXACT = (0.05, 0.1, 0.2, 0.5, 1.0), (0.5, 1.0)
-SEEDS = {"some steps": 2, "every step": 1}
+SEEDS, EVERY_STEP_SEEDS = 2, 1
 ROUNDS, BATCHES = 3, 10_000
 CPU_STEPS, GPU_STEPS = 2, 100  # of a round
 SECONDS = {how: published(f"{how}.seconds") for how in ("reshaped", "exact")}
+NO_EXACT = "run `cifar10` into the same --out first"
+
+
+class Arm(NamedTuple):
+    kind: str  # "reshaped" or "exact"
+    bound: float
+    every_step: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.bound}" + ", every step" * self.every_step
+
+    @property
+    def seeds(self) -> range:
+        return range(EVERY_STEP_SEEDS if self.every_step else SEEDS)
+
+
+Errors = Mapping[Arm, list[float]]
 
 
 def run(options: Options) -> list[Claim]:
@@ -54,21 +73,32 @@ def run(options: Options) -> list[Claim]:
     return conclude(options, record)
 
 
+def arms() -> list[Arm]:
+    """All that is trained here; `cifar10` has exact clipping, every so many steps."""
+    return [
+        *(Arm("reshaped", bound) for bound in RESHAPED),
+        *(Arm("reshaped", bound, every_step=True) for bound in RESHAPED),
+        *(Arm("exact", bound, every_step=True) for bound in EXACT),
+    ]
+
+
 def recipes_of(scale: str) -> dict[str, Recipe]:
     """The recipe of every run, by its name: arm and seed."""
     setting, recipes = SETTINGS[scale], {}
-    arms = {
-        **{f"reshaped {c}": (c, setting.every(), "reshaped") for c in RESHAPED},
-        **{f"reshaped {c}, every step": (c, 1, "reshaped") for c in RESHAPED},
-        **{f"exact {c}, every step": (c, 1, "paper") for c in EXACT},
-    }
-    for seed in range(max(SEEDS.values())):
-        for arm, parts in arms.items():
-            if seed < SEEDS["every step" if "every step" in arm else "some steps"]:
-                clipping = Clipping(*parts)
+    for seed in range(SEEDS):
+        for arm in arms():
+            if seed in arm.seeds:
+                every = 1 if arm.every_step else setting.every()
+                kind = "reshaped" if arm.kind == "reshaped" else "paper"
+                clipping = Clipping(arm.bound, every, kind)
                 recipe = replace(setting.recipe, seed=seed, clipping=clipping)
-                recipes[f"{arm}, seed {seed}"] = recipe
+                recipes[run_name(arm, seed)] = recipe
     return recipes
+
+
+def run_name(arm: Arm, seed: int) -> str:
+    """The name of a run in the record."""
+    return f"{arm.name}, seed {seed}"
 
 
 def timed(options: Options) -> dict[str, Any]:
@@ -110,100 +140,86 @@ def timed(options: Options) -> dict[str, Any]:
 
 def conclude(options: Options, record: Record) -> list[Claim]:
     """Draw the figure, sum up, and judge."""
-    arms: dict[str, list[float]] = {}
-    for name, result in record.results.items():
-        if name != "time":
-            arms.setdefault(name.rpartition(", ")[0], []).append(result["error"])
-    some = [arm for arm in arms if arm.startswith("reshaped") and "," not in arm]
-    each = [arm for arm in arms if arm.startswith("reshaped") and "," in arm]
-    exact = [arm for arm in arms if arm.startswith("exact")]
-    theirs = _exact_errors(options)
-    arms |= theirs
-    best = {
-        kind: min(names, key=lambda arm: statistics.fmean(arms[arm]))
-        for kind, names in {
-            "some": some,
-            "each": each,
-            "exact each": exact,
-            "exact some": list(theirs),
-        }.items()
-        if names
+    errors = {
+        arm: [record.results[run_name(arm, seed)]["error"] for seed in arm.seeds]
+        for arm in arms()
     }
-    draw(options, arms)
-    rows = [[arm, interval(values).text("%")] for arm, values in arms.items()]
+    errors |= exact_errors(options)
+    draw(options, errors)
+    rows = [[arm.name, interval(values).text("%")] for arm, values in errors.items()]
     claims = [
-        _same(arms, theirs, best),
-        _worse(arms, theirs, best, "each", "some", "clipping the reshaped kernel"),
-        _worse(arms, theirs, best, "exact each", "exact some", "exact clipping"),
+        same(errors),
+        worse(errors, "reshaped"),
+        worse(errors, "exact"),
         _time(record.results["time"], options.device),
     ]
-    errors = table(["arm", "error [95 %]"], rows)
-    return record.conclude(claims, dict(rows), errors)
+    shown = table(["arm", "error [95 %]"], rows)
+    return record.conclude(claims, dict(rows), shown)
 
 
-def _exact_errors(options: Options) -> dict[str, list[float]]:
+def exact_errors(options: Options) -> dict[Arm, list[float]]:
     """The errors of exact clipping, of the runs of `cifar10` in the same folder."""
     trainings = trained_by(options, "cifar10")
     if trainings is None:
         return {}
-    arms: dict[str, list[float]] = {}
-    for name, result in trainings["results"].items():
-        arm = name.rpartition(", ")[0]
-        if arm in map(str, EXACT):
-            arms.setdefault(f"exact {arm}", []).append(result["error"])
-    return arms
+    clipped = cifar10.arms_of(trainings["results"])
+    return {
+        Arm("exact", float(bound)): [run["error"] for run in clipped[bound]]
+        for bound in cifar10.BOUNDS
+        if bound in clipped
+    }
 
 
-def _same(
-    arms: Mapping[str, list[float]],
-    theirs: Mapping[str, list[float]],
-    best: Mapping[str, str],
-) -> Claim:
+def same(errors: Errors) -> Claim:
+    """Whether the best error is that of exact clipping."""
     statement = "the best error by the reshaped kernel is that of exact clipping"
-    if "exact some" not in best:
-        note = "run `cifar10` into the same --out first"
-        return Claim(statement, "the same, at 0.2", "-", None, note)
-    found = _less(arms, theirs, best["some"], best["exact some"])
+    best = _best(errors, "reshaped", every_step=False)
+    exact = _best(errors, "exact", every_step=False)
+    if best is None or exact is None:
+        return Claim(statement, "the same, at 0.2", "-", None, NO_EXACT)
+    found = _difference(errors, best, exact)
     return Claim(
         statement,
         "the same, at 0.2",
-        f"{best['some']} less {best['exact some']}: {found.text('%')}",
-        is_little(found, LITTLE * statistics.fmean(theirs[best["exact some"]])),
-        f"the same: no more than {LITTLE:.0%} of the error apart. "
-        "Chance favours whichever has more bounds to choose the best from",
+        f"{best.name} minus {exact.name}: {found.text('points')}",
+        is_little(found, LITTLE * statistics.fmean(errors[exact])),
+        f"the same: at most {LITTLE:.0%} of the error apart",
     )
 
 
-def _less(
-    arms: Mapping[str, list[float]], theirs: Mapping[str, list[float]], a: str, b: str
-) -> Interval:
-    """The error of arm `a` less that of `b`; arms of `cifar10` tell the spread, too."""
-    others = [errors for arm, errors in theirs.items() if arm not in (a, b)]
-    return difference(arms[a], arms[b], *others)
-
-
-def _worse(
-    arms: Mapping[str, list[float]],
-    theirs: Mapping[str, list[float]],
-    best: Mapping[str, str],
-    often: str,
-    seldom: str,
-    what: str,
-) -> Claim:
-    if often not in best or seldom not in best:
-        note = "run `cifar10` into the same --out first"
-        return Claim(
-            f"{what} every step is slightly worse", "slightly", "-", None, note
-        )
-    found = _less(arms, theirs, best[often], best[seldom])
+def worse(errors: Errors, kind: str) -> Claim:
+    """Whether every step is slightly worse than seldom, at the best bound of each."""
+    what = {"reshaped": "the reshaped kernel", "exact": "exactly"}[kind]
+    statement = f"clipping {what} every step is slightly worse than seldom"
+    published = "slightly, than every 100"
+    often = _best(errors, kind, every_step=True)
+    bounds = {arm.bound for arm in errors if arm.kind == kind and arm.every_step}
+    tried = {arm: e for arm, e in errors.items() if arm.bound in bounds}
+    seldom = _best(tried, kind, every_step=False)
+    if often is None or seldom is None:
+        return Claim(statement, published, "-", None, NO_EXACT)
+    found = _difference(errors, often, seldom)
     return Claim(
-        f"{what} every step is slightly worse than seldom",
-        "slightly, than every 100",
-        f"{best[often]} less {best[seldom]}: {found.text('%')}",
-        is_little_more(found, LITTLE * statistics.fmean(arms[best[seldom]])),
-        f"slightly: at most {LITTLE:.0%} of the error; the best bound of each, from "
-        "one seed with clipping every step",
+        statement,
+        published,
+        f"{often.name} minus {seldom.name}: {found.text('points')}",
+        is_little_more(found, LITTLE * statistics.fmean(errors[seldom])),
+        f"slightly: at most {LITTLE:.0%} of the error. The best of several bounds is "
+        "low by chance, too, and more so every step, with one seed each",
     )
+
+
+def _best(errors: Errors, kind: str, *, every_step: bool) -> Arm | None:
+    """The arm of this kind with the lowest mean error, if there is one."""
+    found = [a for a in errors if (a.kind, a.every_step) == (kind, every_step)]
+    return min(found, key=lambda arm: statistics.fmean(errors[arm]), default=None)
+
+
+def _difference(errors: Errors, a: Arm, b: Arm) -> Interval:
+    """The error of `a` minus that of `b`; arms of `cifar10` tell the spread, too."""
+    spread = [Arm("exact", bound) for bound in EXACT]
+    others = [errors[arm] for arm in spread if arm in errors and arm not in (a, b)]
+    return difference(errors[a], errors[b], *others)
 
 
 def _time(timed: Mapping[str, Any], device: str) -> Claim:
@@ -221,24 +237,19 @@ def _time(timed: Mapping[str, Any], device: str) -> Claim:
     )
 
 
-def draw(options: Options, arms: Mapping[str, list[float]]) -> None:
+def draw(options: Options, errors: Errors) -> None:
     """Draw the error over the bound, a line for each way of clipping."""
     drawn, (ax,) = figure.new_figure()
-    styles = {
-        ("reshaped", False): ("reshaped", "#b2182b", "-"),
-        ("reshaped", True): ("reshaped, every step", "#b2182b", ":"),
-        ("exact", False): ("exact", "#2166ac", "-"),
-        ("exact", True): ("exact, every step", "#2166ac", ":"),
-    }
+    colors = {"reshaped": "#b2182b", "exact": "#2166ac"}
     lines: dict[tuple[str, bool], list[tuple[float, float]]] = {}
-    for arm, errors in arms.items():
-        kind, _, bound = arm.partition(",")[0].partition(" ")
-        point = (float(bound), statistics.fmean(errors))
-        lines.setdefault((kind, "every step" in arm), []).append(point)
-    for key, points in lines.items():
-        label, color, style = styles[key]
+    for arm, values in errors.items():
+        point = (arm.bound, statistics.fmean(values))
+        lines.setdefault((arm.kind, arm.every_step), []).append(point)
+    for (kind, every_step), points in lines.items():
+        label = kind + ", every step" * every_step
+        style: dict[str, Any] = {"color": colors[kind], "label": label}
         x, y = zip(*sorted(points))
-        ax.plot(x, y, style, color=color, label=label, marker="o", markersize=4)
+        ax.plot(x, y, ":" if every_step else "-", marker="o", markersize=4, **style)
     ax.set(xscale="log", xlabel="clipped at", ylabel="test error")
     ax.legend(frameon=False)
     figure.save(drawn, options.folder("reshaped"), "reshaped")

@@ -20,10 +20,13 @@ from benchmarks.record import write
 from .clipping import Clipper, Clipping, Watch, convolutions
 from .clock import clock_of
 from .images import CLASSES, Images
-from .looking import batches, error_of
+from .looking import batches, error_of, error_with_fresh_statistics
 from .network import ResNet, made
 from .processes import device_of, is_first, world_size
 from .talk import duration, live
+
+# The error of a result that BatchNorm's running statistics have no part in.
+FRESH = "error with fresh statistics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,8 @@ class Training:
         """What the training gave: the error, the norms of the layers, and the log.
 
         Norms are certified upper bounds of the circular layers, "with stride 1" as the
-        paper has them. A training that diverged has the error of guessing.
+        paper has them. A training that diverged has the error of guessing. FRESH is of
+        the last epoch, and None without BatchNorm.
         """
         errors = [line["error"] for line in self.log if line["error"] is not None]
         diverged = self._has_diverged()
@@ -135,6 +139,7 @@ class Training:
             if diverged
             else statistics.fmean(errors[-self.recipe.averaged :]),
             "last_error": by_guess if diverged else errors[-1],
+            FRESH: None if diverged else self._error_with_fresh_statistics(),
             "loss": None if diverged else self.log[-1]["loss"],
             "diverged": diverged,
             "seconds": sum(line["seconds"] for line in self.log),
@@ -204,6 +209,11 @@ class Training:
 
     def _has_diverged(self) -> bool:
         return bool(self.log) and self.log[-1]["loss"] is None
+
+    def _error_with_fresh_statistics(self) -> float | None:
+        if not self.recipe.batch_norm:
+            return None
+        return error_with_fresh_statistics(self.network, self.train, self.test)
 
     def _norms(self, *, as_paper: bool) -> dict[str, float]:
         network = self.network.to("cpu").eval()

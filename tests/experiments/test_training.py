@@ -1,6 +1,7 @@
 """The loop that all trainings share: the same numbers however often it is stopped."""
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +13,14 @@ import convspectra as cs
 torch = needed("torch")
 
 from experiments.clipping import Clipping, clipped, convolutions  # noqa: E402
-from experiments.looking import batches, error_of  # noqa: E402
+from experiments.looking import (  # noqa: E402
+    batches,
+    error_of,
+    error_with_fresh_statistics,
+)
 from experiments.network import made  # noqa: E402
 from experiments.runs import SETTINGS, parameters  # noqa: E402
-from experiments.training import Training, load_network  # noqa: E402
+from experiments.training import FRESH, Training, load_network  # noqa: E402
 
 
 def without_times(log):
@@ -98,6 +103,27 @@ def test_it_learns_and_clips_and_decays(tiny_images, tiny_recipe):
     assert (
         result["last_error"] == errors[-1] == error_of(training.network, tiny_images[1])
     )
+
+
+def test_fresh_statistics_are_those_of_the_training_images(tiny_images, tiny_recipe):
+    train, test = tiny_images
+    training = Training(replace(tiny_recipe, widths=(8, 8), epochs=30), train, test)
+    result = training.run("run")
+    network = deepcopy(training.network)
+    network.train()  # BatchNorm takes the statistics of what it is shown
+    norms = [m for m in network.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+    with torch.no_grad():
+        network(train.pixels)
+    assert result[FRESH] == error_of(network, test)
+    for norm in norms:
+        norm.running_mean += 100
+    assert result[FRESH] < 0.7 < error_of(network, test)
+    assert error_with_fresh_statistics(network, train, test) == result[FRESH]
+    assert norms[0].running_mean.min() > 50  # the network is left as it is
+    plain = replace(tiny_recipe, batch_norm=False, rate=0.01)
+    assert Training(plain, train, test).run("run")[FRESH] is None
 
 
 def test_a_training_that_diverges_has_the_error_of_guessing(tiny_images, tiny_recipe):
