@@ -153,7 +153,7 @@ def test_what_one_of_many_can_not_tell_is_not_told(found, holds):
 def test_a_verdict_is_a_line_of_a_table():
     lines = verdicts([Claim("a", "1", "2", None), Claim("bb", "1", "2", False)])
     assert "| a     | 1     | 2    | undecided     |" in lines
-    assert "| bb    | 1     | 2    | does not hold       |" in lines
+    assert "| bb    | 1     | 2    | does not hold |" in lines
 
 
 def test_intervals_are_those_of_scipy(rng):
