@@ -6,7 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from .claims import exit_code, verdicts
+from .claims import Claim, exit_code, verdicts
 from .options import SCALES, Options
 from .processes import is_first, joined
 from .talk import say
@@ -46,9 +46,9 @@ examples:
   python -m experiments sweep --data ~/cifar10 --scheduler tcp://head:8786
   python -m experiments --all --data ~/cifar10
 
-exit codes: 0 every claim that this scale can tell holds, 1 one does not, 2 none can be
-told, or it could not run; of --all, the highest of all codes. torchrun has codes of its
-own: OUT/NAME/summary.md has the verdicts."""
+exit codes: 0 every claim that this scale can decide holds, 1 one does not, 2 none is
+decided, or it could not run. --all: 2 one could not run, else 1 a claim does not hold,
+else 0. torchrun has codes of its own: OUT/NAME/summary.md has the verdicts."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -71,16 +71,19 @@ def main(argv: list[str] | None = None) -> int:
         scheduler=args.scheduler,
         networks=tuple(args.network),
     )
-    codes = []
-    for name in names:
-        codes.append(_try(name, options, download=args.download))
-        if codes[-1] == INTERRUPTED:
-            break
-    return max(codes)
+    try:
+        found = [_tried(name, options, download=args.download) for name in names]
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    if None in found:
+        return 2
+    if not is_first():  # of the processes of a torchrun
+        return 0
+    return exit_code([c for claims in found if claims for c in claims])
 
 
-def _try(name: str, options: Options, *, download: bool) -> int:
-    """Run one experiment, print its verdict, and return its exit code."""
+def _tried(name: str, options: Options, *, download: bool) -> list[Claim] | None:
+    """Run one experiment and print its verdicts; None if it could not run."""
     try:
         if download and is_first():  # the others wait for it in `joined`
             from .download import download_cifar10
@@ -91,20 +94,19 @@ def _try(name: str, options: Options, *, download: bool) -> int:
             claims = module.run(options)
     except KeyboardInterrupt:
         say(f"{name}: interrupted; the same command goes on from here.")
-        return INTERRUPTED
+        raise
     except (OSError, ValueError) as error:
         say(f"{name}: {error}")
-        return 2
+        return None
     except ModuleNotFoundError as error:
         say(f"{name}: {error}. Run `pip install -e '.[experiments]'`.")
-        return 2
+        return None
     except Exception:  # which must not end with the code of a claim that does not hold
         say(f"{name}: could not run.\n{traceback.format_exc()}")
-        return 2
-    if not is_first():
-        return 0
-    sys.stdout.write(f"{name}, {options.scale}\n\n{verdicts(claims)}\n\n")
-    return exit_code(claims)
+        return None
+    if is_first():
+        sys.stdout.write(f"{name}, {options.scale}\n\n{verdicts(claims)}\n\n")
+    return claims
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -145,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--jobs",
-        type=int,
+        type=_positive,
         default=1,
         metavar="N",
         help="trainings at once, one thread each (default 1)",
@@ -164,6 +166,12 @@ def _parser() -> argparse.ArgumentParser:
         help="a network's file for `pretrained` and `alternating`; may be repeated",
     )
     return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text!r}")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,8 @@ def run(options: Options) -> list[Claim]:
         "images": TRAININGS[options.scale].images,
         "training": asdict(TRAININGS[options.scale].recipe),
         "every": EVERY[options.scale],
+        "bounds": BOUNDS,
+        "rounds": ROUNDS,
         "networks": identified(networks),
     }
     folder = options.folder(NAME)

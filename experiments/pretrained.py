@@ -41,8 +41,8 @@ MANY, MUCH, OFTEN = 10_000, 2.0, 0.1  # of the claims (2) and (3), (2) and (6)
 NEGLIGIBLE = 0.1  # of a layer's norm, in claim (4)
 POINTS = 128  # of a curve that the record keeps
 PAPERS, LAYERS = "as the paper has it", "as the layers are"
-KEPT = "name shape grid stride count above_one largest norm_lower norm_upper reshaped"
-KEPT += " stable_rank effective_rank values_of"
+KEPT = "name shape grid stride count above_one count_above_one largest norm_lower"
+KEPT += " norm_upper reshaped stable_rank effective_rank values_of"
 
 
 def run(options: Options) -> list[Claim]:
@@ -84,11 +84,6 @@ def look(network: Path | None, view: str, *, curves: bool) -> dict[str, Any]:
     return {"layers": layers, "skipped": len(found["skipped"])}
 
 
-def above_one(layer: dict[str, Any]) -> int:
-    """How many values of a layer exceed 1."""
-    return round(layer["above_one"] * layer["count"])
-
-
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
     """Spearman's: the correlation of the ranks, without ties."""
     ranks = np.argsort(np.argsort([x, y], axis=1), axis=1)
@@ -102,7 +97,7 @@ def claims_on(layers: list[dict[str, Any]]) -> list[Claim]:
     largest = int(np.argmax(norms))
     order = rank_correlation(depth, norms)
     first, others = _at(layers[0]), max(map(_at, layers[1:]))
-    counts = [above_one(layer) for layer in layers]
+    counts = [layer["count_above_one"] for layer in layers]
     enough = sum(number >= MANY for number in counts)
     matter = [_count(layer) for layer in layers]
     peak = int(np.argmax(matter))
@@ -190,7 +185,7 @@ def summary(
     for x in layers:
         ratios.setdefault(x["network"], []).append(x["norm_lower"] / x["reshaped"])
     return {
-        "above one": {x["name"]: above_one(x) for x in shown if x["count"]},
+        "above one": {x["name"]: x["count_above_one"] for x in shown if x["count"]},
         "norm over reshaped": {
             network: {
                 "layers": len(found),

@@ -35,11 +35,11 @@ class Record:
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / RESULT
-        settings = json.loads(json.dumps(settings))
+        settings, own = json.loads(json.dumps(settings)), versions(MODULES)
         self.document: dict[str, Any] = {
             "experiment": folder.name,
             "settings": settings,
-            "versions": versions(MODULES),
+            "versions": own,
             "machines": {},  # how many units each gave
             "commits": {},
             "started": now(),
@@ -47,6 +47,9 @@ class Record:
         }
         if self._path.exists():
             self.document = saved(self._path, settings, ADVICE)
+            later = self.document.setdefault("later_versions", [])  # of resumed runs
+            if own not in (self.document["versions"], *later):
+                later.append(own)
 
     @property
     def results(self) -> dict[str, Any]:

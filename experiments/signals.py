@@ -43,6 +43,7 @@ ROUNDING = 1e-4  # what single precision may add to a norm on its way through a 
 KEPT = 0.01  # how far from 1 the factor of a layer may be for a gradient to be kept
 IMAGES = {"small": 6400, "paper": 50_000}  # each seen once
 RATES, BATCH, SEEDS = (0.001, 0.01, 0.1), 64, 5
+EVERY = 10  # steps from a clip to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,10 @@ def run(options: Options) -> list[Claim]:
         "stack": STACK,
         "recipe": asdict(recipe),
         "images": count,
+        "rates": RATES,
+        "every": EVERY,
         "seeds": SEEDS,
+        "device": options.device,
     }
     record = Record(options.folder("signals"), settings)
     run_units(options, record, stacks(), look)
@@ -92,7 +96,7 @@ def networks(recipe: Recipe, images: Path, device: str) -> dict[str, Net]:
         for seed in range(SEEDS)
         for first in ("normal", "orthogonal")
         for rate in RATES
-        for clip in (None, Clipping(BOUND, 10))
+        for clip in (None, Clipping(BOUND, EVERY))
     }
 
 

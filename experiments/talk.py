@@ -2,6 +2,8 @@
 
 import sys
 
+from .processes import is_first
+
 
 def say(text: str) -> None:
     """Write a line that stays."""
@@ -12,7 +14,7 @@ def say(text: str) -> None:
 
 def live(text: str) -> None:
     """Write over the last live line; nothing if stderr is not a terminal."""
-    if sys.stderr.isatty():
+    if is_first() and sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
 

@@ -10,7 +10,7 @@ from multiprocessing import active_children, get_context
 from typing import Any, TypeVar
 
 from .options import Options
-from .processes import world_size
+from .processes import is_first, world_size
 from .record import Record, machine
 from .talk import duration, say
 
@@ -40,7 +40,8 @@ def run_units(
         record.keep(name, *outcome)
         count = len(record.results.keys() & todo.keys())
         left = (time.perf_counter() - start) / count * (len(todo) - count)
-        say(f"{name}: {before + count} of {len(units)}, {duration(left)} left")
+        if is_first():
+            say(f"{name}: {before + count} of {len(units)}, {duration(left)} left")
     if wrong:
         lines = (f"{name}: {type(e).__name__}: {e}" for name, e in wrong.items())
         text = "Every unit must give a result; did not:\n" + "\n".join(lines)

@@ -86,6 +86,7 @@ def test_a_report_is_a_table_a_page_its_data_and_figures(capsys, here, model):
         assert row["norm_upper"] == pytest.approx(want[0], rel=2e-4)
         assert row["smallest"] == pytest.approx(want[-1], abs=1e-5)
         assert row["above_one"] == pytest.approx(np.mean(want > 1), abs=1e-3)
+        assert row["count_above_one"] == row["above_one"] * row["count"]
     html = (folder / "report.html").read_text(encoding="utf-8")
     assert "block.conv2.weight" in html
 

@@ -7,6 +7,7 @@ import pytest
 from experiments import __main__ as command
 from experiments import theorem, timing
 from experiments.__main__ import EXPERIMENTS, main
+from experiments.claims import Claim
 
 
 def test_every_experiment_states_its_claim():
@@ -22,7 +23,10 @@ def test_the_list_names_all(capsys):
     assert [line.split()[0] for line in out.splitlines()] == list(EXPERIMENTS)
 
 
-@pytest.mark.parametrize("line", ["", "theorem --all", "nothing", "sweep --scale big"])
+@pytest.mark.parametrize(
+    "line",
+    ["", "theorem --all", "nothing", "sweep --scale big", "sweep --jobs 0"],
+)
 def test_other_lines_are_refused(line, capsys):
     with pytest.raises(SystemExit) as end:
         main(line.split())
@@ -42,6 +46,28 @@ def test_what_nobody_expected_is_no_verdict(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(theorem, "run", lambda options: [][0])
     assert main(["theorem", "--out", str(tmp_path)]) == 2
     assert "IndexError: list index out of range" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        ([True], [True, None], 0),
+        ([False], [None], 1),  # no claim of the second is decided
+        ([False], [True], 1),
+        ([True], ValueError("no"), 2),
+        ([None], [None], 2),
+    ],
+)
+def test_all_have_one_exit_code(first, second, code, tmp_path, monkeypatch):
+    def run(found):
+        if isinstance(found, Exception):
+            raise found
+        return [Claim("a", "1", "2", holds) for holds in found]
+
+    monkeypatch.setattr(command, "EXPERIMENTS", {"timing": "", "theorem": ""})
+    monkeypatch.setattr(timing, "run", lambda options: run(first))
+    monkeypatch.setattr(theorem, "run", lambda options: run(second))
+    assert main(["--all", "--out", str(tmp_path)]) == code
 
 
 def test_an_interruption_ends_all(tmp_path, capsys, monkeypatch):

@@ -55,7 +55,7 @@ def test_both_views_of_a_network_are_judged_by_the_matrix(network, tmp_path):
         weight = arrays[name]
         values = values_by_matrix(weight, cs.Geometry(grid=(4, 4)))
         assert found["largest"] == pytest.approx(values[0], rel=1e-6)
-        assert pretrained.above_one(found) == np.sum(values > 1)
+        assert found["count_above_one"] == np.sum(values > 1)
         assert document["summary"]["above one"][name] == np.sum(values > 1)
         stride = 2 if name == "second" else 1
         geometry = cs.Geometry((4, 4), stride, padding=1, boundary="zeros")
@@ -73,8 +73,8 @@ def test_what_a_report_says_when_it_fails_is_passed_on(tmp_path):
 
 
 def layer(norm, count, above, rank):
-    share = above / count
-    fixed = {"norm_upper": norm, "count": count, "above_one": share}
+    fixed = {"norm_upper": norm, "count": count, "above_one": above / count}
+    fixed |= {"count_above_one": above}
     curve = {"rank": [0, count - 1], "values": [norm, 0.1]}
     return fixed | {"effective_rank": rank, "curve": curve}
 

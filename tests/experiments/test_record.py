@@ -56,6 +56,19 @@ def test_what_is_done_is_not_done_again(tmp_path):
     assert text.endswith("| t |\n")
 
 
+def test_versions_of_a_resumed_run_are_added(tmp_path, monkeypatch):
+    Record(tmp_path, {}).keep("a", 1)
+    Record(tmp_path, {}).keep("b", 1)
+    document = json.loads((tmp_path / "result.json").read_text())
+    assert document["later_versions"] == []
+    monkeypatch.setattr("experiments.record.versions", lambda modules: {"numpy": "9"})
+    for _ in range(2):
+        Record(tmp_path, {}).keep("c", 1)
+    document = json.loads((tmp_path / "result.json").read_text())
+    assert document["versions"]["numpy"] != "9"
+    assert document["later_versions"] == [{"numpy": "9"}]
+
+
 def test_machines_and_commits_are_counted_by_unit(tmp_path, monkeypatch):
     Record(tmp_path, {}).keep("a", 1, "another machine")
     monkeypatch.setattr("experiments.record.commit", lambda: "next")

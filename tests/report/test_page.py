@@ -103,6 +103,7 @@ def layer(name, count=1000, **changes):
         "effective_rank": 12345.6,
         "condition": 100.0,
         "above_one": 0.15,
+        "count_above_one": round(0.15 * count),
         "norm_lower": 2.0004,
         "norm_upper": 2.0501,
         "norm_method": "embedding",

@@ -118,6 +118,7 @@ def _statistics(values: np.ndarray | None) -> dict[str, Any]:
         float(summary.effective_rank),
         condition if math.isfinite(condition) else None,
         float(np.mean(values > 1)),
+        int(np.count_nonzero(values > 1)),
     )
     return dict(zip(STATISTICS, numbers))
 
@@ -134,6 +135,7 @@ STATISTICS = (
     "effective_rank",
     "condition",
     "above_one",
+    "count_above_one",
 )
 
 
