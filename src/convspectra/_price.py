@@ -57,9 +57,17 @@ FACTOR_SECONDS = 1e-7
 ENTRY_SECONDS = 6e-8
 # A compression takes about as long as so many norms of its torus.
 COMPRESSION = 2.5
-# Applications of a layer in Lanczos: of its matrix, and without one, where two in
-# single precision count as one. And the seconds that each takes at least.
-MATRIX_APPLICATIONS, APPLICATIONS, APPLICATION_SECONDS = 100, 20, 1.5e-3
+# The part of (degree * pi / sites)^2 / 8, summed over the axes, by which a torus is off
+# (as much as Bernstein's inequality allows): random 3x3 kernels have 0.1, trained 0.2.
+LIKELY = 0.25
+# The tolerance that a price of a lower bound is for.
+PRICED_RTOL = 1e-4
+# Applications of a layer in Lanczos, where two in single precision count as one, and
+# the seconds that each takes at least.
+APPLICATIONS, APPLICATION_SECONDS = 20, 1.5e-3
+# Lanczos on the matrix of a layer: seconds to start, and for every entry as long as so
+# many operations of a product take. Measured for sides of 25 to 576.
+MATRIX_SECONDS, ENTRY_WORK = 2.5e-3, 1600
 # Products per application up to which Lanczos is given the whole layer, not a part.
 APPLICATION_LIMIT = 2**33
 # Seconds that a column of tiles takes at least, and the speed of a banded factorization
@@ -285,12 +293,24 @@ def of_matrix(stencil: Stencil, machine: Machine, *, products: int) -> Cost:
     return Cost(work / machine.product_rate, memory + BASE_MEMORY)
 
 
+def of_matrix_norm(stencil: Stencil, machine: Machine) -> Cost:
+    """Of the norm by the layer's own matrix: Lanczos, and a factorization."""
+    entries = stencil.groups * math.prod(matrix_shape(stencil))
+    seconds = MATRIX_SECONDS + ENTRY_WORK * entries / machine.product_rate
+    return of_matrix(stencil, machine, products=1) + Cost(seconds, 0)
+
+
 def of_band(gram: BandedGram, machine: Machine) -> Cost:
     """Of a factorization within the band of the Gram matrix, by all cores."""
     columns = sum(tiling(piece).count for piece in gram.pieces) * gram.stencil.groups
     numbers = max((working_set(gram, piece) for piece in gram.pieces), default=0)
-    seconds = gram.products / (BAND_SPEED * machine.speed) + columns * COLUMN_SECONDS
+    seconds = product_seconds(gram, machine) + columns * COLUMN_SECONDS
     return Cost(seconds, 8 * numbers + BASE_MEMORY)
+
+
+def product_seconds(gram: BandedGram, machine: Machine) -> float:
+    """Of the products of that factorization alone, without a look at its tiles."""
+    return gram.products / (BAND_SPEED * machine.speed)
 
 
 def directions_kept(stencil: Stencil) -> int:
@@ -318,11 +338,31 @@ def of_block_compression(stencil: Stencil, machine: Machine) -> Cost:
 
 def of_lanczos(stencil: Stencil, applications: int, machine: Machine) -> Cost:
     """Of the lower bound: so many applications of the layer and its adjoint."""
-    image = stencil.groups * stencil.in_channels * math.prod(stencil.columns)
+    columns = list(stencil.columns)
+    if stencil.reads_zeros_outside:
+        degree = pattern_of(stencil).shifts.max(axis=0)
+        columns = columns_that_attain(stencil, degree, PRICED_RTOL)
+    image = stencil.groups * stencil.in_channels * math.prod(columns)
     products = stencil.out_channels * stencil.taps  # per number
     image = min(image, APPLICATION_LIMIT // products)
     each = APPLICATION_SECONDS + 4 * image * products / machine.speed
     return Cost(applications * each, 8 * 40 * image)
+
+
+def columns_that_attain(stencil: Stencil, degree: np.ndarray, rtol: float) -> list[int]:
+    """The first columns of each axis that are likely to attain the norm, to `rtol`.
+
+    So many rows read all taps that the excess of a torus with as many sites is a
+    quarter of it.
+    """
+    excess = LIKELY * float(np.sum((math.pi * degree) ** 2)) / 8
+    sites = math.ceil(math.sqrt(4 * excess / rtol)) + 1
+    return [
+        min(columns, stride * sites + reach - 1)
+        for columns, stride, reach in zip(
+            stencil.columns, stencil.stride, stencil.reach
+        )
+    ]
 
 
 def this_machine() -> Machine:

@@ -38,7 +38,6 @@ from ._maps.tiling import working_set
 from ._price import (
     APPLICATIONS,
     COMPRESSION,
-    MATRIX_APPLICATIONS,
     NOMINAL,
     Cost,
     Machine,
@@ -50,8 +49,10 @@ from ._price import (
     of_kernel_matrix,
     of_lanczos,
     of_matrix,
+    of_matrix_norm,
     of_one_matrix,
     of_torus,
+    product_seconds,
     symbol_size,
     this_machine,
 )
@@ -246,8 +247,13 @@ def _can_close(stencil: Stencil, machine: Machine, seconds: float) -> bool:
     """Whether a factor within the band of the Gram matrix takes no longer than that."""
     if stencil.axes is None or stencil.is_torus:
         return False
-    gram = affordable_band(stencil)
-    return gram is not None and of_band(gram, machine).seconds <= seconds
+    gram = banded_gram(stencil)
+    if gram is None or product_seconds(gram, machine) > seconds:
+        return False  # to cut a large grid into tiles takes seconds
+    return (
+        affordable_band(stencil) is not None
+        and of_band(gram, machine).seconds <= seconds
+    )
 
 
 def _has_blocks(stencil: Stencil, machine: Machine, seconds: float) -> bool:
@@ -378,8 +384,7 @@ def route_cost(
 ) -> Cost:
     """What a route is predicted to cost at most, on a machine that is idle."""
     if route.method == "matrix":
-        lower = of_lanczos(stencil, MATRIX_APPLICATIONS, machine)
-        return of_matrix(stencil, machine, products=1) + lower
+        return of_matrix_norm(stencil, machine)
     if route.method == "banded":
         gram = banded_gram(stencil)
         assert gram is not None

@@ -275,6 +275,16 @@ def test_a_bound_far_beyond_the_kernel_changes_nothing(dtype):
         np.testing.assert_array_equal(method(weight, Geometry(4), 1e30), weight)
 
 
+@pytest.mark.parametrize("bound", [1e-8, 1e-200])
+@pytest.mark.parametrize("boundary", ["circular", "zeros"])
+def test_a_bound_whose_square_is_zero_is_satisfied(bound, boundary, rng):
+    weight = rng.standard_normal((4, 3, 3, 3))
+    geometry = Geometry((8, 8), padding=1, boundary=boundary)
+    found = project(weight, geometry, bound)
+    assert found.gap <= 1e-3
+    assert norm_by_matrix(found.weight / bound, geometry) <= 1 + 1e-12
+
+
 def test_scaling_keeps_the_direction(rng):
     weight, geometry = make("zeros", rng)
     norm = norm_by_matrix(weight, geometry)

@@ -45,7 +45,8 @@ PROGRESS, SETTLED, PATIENCE = 0.9, 0.1, 6
 FORCING, FORCING_LEAST, CG_STEPS = 0.05, 0.01, 100
 # Squares of singular values are at least this, so that they can be divided by.
 LEAST_SQUARE = 1e-300
-# Squares that are this close, relative to c^2, count as equal in a divided difference.
+# Squares of values that are this close, relatively, count as equal in a divided
+# difference.
 TIED = 1e-9
 
 
@@ -192,7 +193,8 @@ class _Newton:
         apart = square[..., :, None] - square[..., None, :]
         slope = c / (2 * xp.clip(at.s, min=c) ** 3)
         slope = xp.where(at.s > c, slope, xp.zeros_like(slope))
-        tied = xp.abs(apart) < TIED * c * c
+        # Not c * c, which may be 0 where c is far below the values.
+        tied = xp.abs(apart) <= TIED * xp.clip(square, min=c * c)[..., None]
         steps = at.h[..., :, None] - at.h[..., None, :]
         steps = steps / xp.where(tied, xp.ones_like(apart), apart)
         slopes = (slope[..., :, None] + slope[..., None, :]) / 2

@@ -28,7 +28,7 @@ from .top_vectors import (
     pair_from_noise,
     peak_derivative,
 )
-from .zero_padding import by_compression
+from .zero_padding import by_compression, by_torus_around
 
 # Numbers below SMALLEST_NORMAL have fewer digits than others; none is above LARGEST.
 SMALLEST_NORMAL = float(np.finfo(np.float64).smallest_normal)
@@ -114,6 +114,9 @@ def _follow(
         return bounds
     if route.method == "reshaped":
         return by_reshaping(weight, stencil, rtol)
+    is_around = route.method == "embedding" and stencil.reads_zeros_outside
+    if is_around and not upper_only:
+        return by_torus_around(weight, stencil, rtol, route)
     return _by_torus(weight, stencil, rtol, route, upper_only=upper_only)
 
 

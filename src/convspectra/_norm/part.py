@@ -3,31 +3,21 @@
 Their norm is a lower bound of the layer's, and close to it.
 """
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
 from .._layer.geometry import Axis
 from .._layer.stencil import Stencil
-from .._price import APPLICATION_LIMIT
-
-# The part of (degree * pi / sites)^2 / 8, summed over the axes, by which a torus is off
-# (as much as Bernstein's inequality allows): random 3x3 kernels have 0.1, trained 0.2.
-LIKELY = 0.25
+from .._price import APPLICATION_LIMIT, columns_that_attain
 
 
 def part_that_attains(stencil: Stencil, degree: np.ndarray, rtol: float) -> Stencil:
     """The first rows and columns of a layer that reads zeros outside of its input.
 
-    With n sites on each axis the excess of the torus is about a quarter of `rtol`.
+    They are so many that the excess of their torus is likely within `rtol`.
     """
-    excess = LIKELY * float(np.sum((math.pi * degree) ** 2)) / 8
-    sites = math.ceil(math.sqrt(4 * excess / rtol)) + 1
-    wanted = [
-        min(axis.columns, s * sites)
-        for axis, s in zip(stencil.known_axes, stencil.stride)
-    ]
+    wanted = columns_that_attain(stencil, degree, rtol)
     axes = []
     for (_, rows, before), s, columns in zip(
         stencil.known_axes, stencil.stride, _within_limit(stencil, wanted)

@@ -10,7 +10,7 @@ from .._arrays.linalg import are_definite
 from .._arrays.threads import spread
 from .._compiled.packed import Batched
 from .._maps.split_complex import BatchedSymbols
-from .._maps.symbol import Frequencies, Taps, grid_phases
+from .._maps.symbol import Frequencies, Taps, grid_phases, phases_are_kept
 from .._maps.symbol_values import set_values, spread_symbols
 from .gram_certificate import top_singular_vectors
 from .peak import NO_AGREEMENT, Peak
@@ -29,7 +29,7 @@ def norm_of_small_matrices(taps: Taps, kept: Frequencies) -> Peak:
     Lanczos tells which matrix has about the largest norm. If factors say that others
     have a larger one, their singular values tell which.
     """
-    small = SmallMatrices(taps, grid_phases(taps.pattern, kept))
+    small = SmallMatrices(taps, _phases(taps, kept))
     allowance = of_symbol(taps, UNIT_DOUBLE)
     which, norms = np.arange(len(kept)), small.estimates(keep=True)
     for _ in range(2):
@@ -51,6 +51,13 @@ def norm_of_small_matrices(taps: Taps, kept: Frequencies) -> Peak:
         which = which[~below]
         norms = small.norms(which)
     raise ArithmeticError(NO_AGREEMENT)
+
+
+def _phases(taps: Taps, kept: Frequencies) -> np.ndarray:
+    """The phase factors of these frequencies: if they are many, only those needed."""
+    if phases_are_kept(taps.pattern, kept):
+        return grid_phases(taps.pattern, kept)
+    return BatchedSymbols(taps).phases(kept.points, kept.grid_sizes)
 
 
 class SmallMatrices:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from .._arrays.array import Array, is_complex
 from .._layer.stencil import Stencil
 from .._maps.matrix_free import operator_of
 from .._maps.symbol import Taps, taps_of
+from .._price import LIKELY
 from .._route import NormRoute, compression_gap
 from .block_compression import block_compression
 from .bounds import Bounds
@@ -22,7 +24,7 @@ from .compression import (
     extent_of,
     norms_for,
 )
-from .part import LIKELY, part_that_attains
+from .part import part_that_attains
 from .peak import Peak
 from .search import dilation_reduced, norm_on_torus
 from .top_vectors import (
@@ -50,18 +52,14 @@ def by_compression(
     3. A block compression, if the route has it for closing.
     """
     layer = _padded(weight, stencil, rtol)
-    if layer is None:  # no row reads a column
-        return Bounds(0.0, 0.0, lambda: 0 * weight, route.method)
+    if layer is None:
+        return _nothing(weight, route)
     attained = None
     if LIKELY * _torus_excess(layer.reduced, layer.extent) <= rtol:
-        peak, attained = _by_torus_alone(layer, route)
-        if layer.is_close(peak.upper, attained):
-            return Bounds(
-                attained.lower,
-                peak.upper,
-                lambda: peak_derivative(layer.reduced, peak, weight),
-                route.method,
-            )
+        # Only the group of the peak: a compression would tell which others may do.
+        bounds, attained = _by_torus_alone(layer, route, lambda _: ())
+        if layer.is_close(bounds.upper, attained):
+            return bounds
     found, attained = _by_closest_cut(layer, route, attained)
     if attained is not None and route.closing == "block compression":
         closed = _by_block(layer, found, attained, route.allowed_gap)
@@ -73,6 +71,22 @@ def by_compression(
         lambda: found.derivative(layer.reduced, weight),
         route.method,
     )
+
+
+def by_torus_around(
+    weight: Array, stencil: Stencil, rtol: float, route: NormRoute
+) -> Bounds:
+    """Bounds by the torus alone, on a grid that is too large to be cut."""
+    layer = _padded(weight, stencil, rtol)
+    return _by_torus_alone(layer, route)[0] if layer else _nothing(weight, route)
+
+
+def _nothing(weight: Array, route: NormRoute) -> Bounds:
+    """Of a layer of which no row reads a column."""
+    return Bounds(0.0, 0.0, lambda: 0 * weight, route.method)
+
+
+Others: TypeAlias = Callable[[float], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +122,7 @@ class _Padded:
         return upper <= lower * (1 + max(self.rtol, gap))
 
     def attained_near(
-        self, peak: Peak, upper: float, others: Callable[[float], Sequence[int]]
+        self, peak: Peak, upper: float, others: Others | None
     ) -> Attained:
         """What the layer attains, from the wave of a peak of the reduced taps."""
         peak = replace(peak, cycles=peak.cycles / self.steps)
@@ -135,15 +149,24 @@ def _padded(weight: Array, stencil: Stencil, rtol: float) -> _Padded | None:
     return _Padded(weight, stencil, taps, reduced, steps, extent, part, rtol)
 
 
-def _by_torus_alone(layer: _Padded, route: NormRoute) -> tuple[Peak, Attained]:
+def _by_torus_alone(
+    layer: _Padded, route: NormRoute, others: Others | None = None
+) -> tuple[Bounds, Attained]:
     """The norm of a torus that holds the layer as a block, closer than the tolerance.
 
-    Only the group of its peak is tried: a compression would tell which others may do.
+    For `others` see `pair_near_peak`.
     """
     peak = norm_on_torus(
         layer.reduced, layer.extent.points, route, real=layer.real, rtol=layer.rtol / 4
     )
-    return peak, layer.attained_near(peak, peak.upper, lambda _: ())
+    attained = layer.attained_near(peak, peak.upper, others)
+    bounds = Bounds(
+        attained.lower,
+        peak.upper,
+        lambda: peak_derivative(layer.reduced, peak, layer.weight),
+        route.method,
+    )
+    return bounds, attained
 
 
 def _by_closest_cut(
