@@ -214,8 +214,8 @@ def test_calls_that_are_always_recorded_fill_no_memory():
     recorder.close()
     (use,) = recorder.uses
     assert (use.name, use.batch_norm[0]) == ("kernel", "norm")
-    assert len(recorder._uses) < 3
-    assert not len(recorder._makers)
+    assert len(recorder._seen) < 3
+    assert not len(recorder._outputs)
 
 
 def test_only_layers_are_listed_as_skipped():

@@ -38,17 +38,28 @@ class Call:
 
 
 class Calls(TorchFunctionMode):
-    """Tells of every convolution that is computed while it is active."""
+    """Tells of every convolution that is computed while it is active.
 
-    def __init__(self, tell: Callable[[Call], None]) -> None:
+    If there is a `begin`, it is given the arguments of every function before it is
+    called, and what it returns, if anything, the result afterwards.
+    """
+
+    def __init__(
+        self,
+        tell: Callable[[Call], None],
+        begin: Callable[[Any], Callable[[Any], None] | None] | None = None,
+    ) -> None:
         super().__init__()
-        self.tell = tell
+        self.tell, self.begin = tell, begin
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        end = self.begin and self.begin((args, kwargs))
         output = func(*args, **kwargs)
+        if end:
+            end(output)
         if func is F.linear:
             given = dict(zip(_FORWARD, args)) | kwargs
             self.tell(Call(given["weight"], output, None))

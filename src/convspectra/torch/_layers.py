@@ -67,7 +67,8 @@ def layers(
         called, and all layers have the grid None, which means every input size.
     fold_batch_norm : bool
         Whether to fold a BatchNorm, with its running statistics, into the layer before
-        it, as in deployment. The layer is then named "layer+norm".
+        it, as in deployment. The layer is then named "layer+norm". It appears once for
+        each BatchNorm that reads its output, and as "layer" if anything else does.
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -11,7 +11,6 @@ from torch import nn
 from torch.nn.modules import module as module_hooks
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from .._layer.geometry import Geometry
 from ._calls import Call, Calls, key_of_call, keywords_of_call, modules_in_call
@@ -24,6 +23,7 @@ from ._modules import (
     names_of,
     whole,
 )
+from ._outputs import Outputs, Readers
 
 COMPUTED = (
     "its forward computes the weight that it convolves with: bound that by a "
@@ -72,13 +72,21 @@ class Uses:
     skipped: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """A use, and what reads its output, which tells the BatchNorms after it."""
+
+    use: Use
+    readers: Readers = field(default_factory=dict)
+
+
 @dataclass(slots=True, eq=False)
 class _Running:
-    """A module that is being called, and the convolutions by its own weight."""
+    """A module that is being called, and whether it convolves by its own weight."""
 
     module: nn.Module
     key: int | None  # of its call
-    own: list[Call] = field(default_factory=list)
+    convolves: bool = False
 
 
 class Recorder:
@@ -92,21 +100,26 @@ class Recorder:
         self.batch_norms = batch_norms
         self.problems: dict[str, str] = {}
         self.names = names_of(model)
-        self._uses: list[Use] = []
+        self._model = model
+        self._seen: list[_Seen] = []
         self._keys: set[Any] = set()
         self._calls_seen: set[int] = set()
-        # The places of uses by the outputs that they make; weak, to let these be freed.
-        self._makers = WeakTensorKeyDictionary()
+        self._outputs = Outputs()
         self._running: list[_Running] = []
         self._thread: int | None = None
-        self._mode = Calls(self._note_call)
+        self._mode = Calls(self._note_call, self._begin if batch_norms else None)
         self._handles: list[Any] = []
         self.open()
 
     @property
     def uses(self) -> list[Use]:
         """What each layer was used for so far, in the order of the calls."""
-        return list({use.key: use for use in self._uses}.values())
+        each = [
+            replace(seen.use, batch_norm=norm)
+            for seen in self._seen
+            for norm in seen.readers or (None,)
+        ]
+        return list({use.key: use for use in each}.values())
 
     def open(self) -> None:
         """Record from now on."""
@@ -153,8 +166,8 @@ class Recorder:
         if not self._running:
             if key in self._calls_seen:
                 return
-            if self.batch_norms and not self._makers:  # no place is referred to
-                self._uses = self.uses
+            if self.batch_norms and not self._outputs:  # all readers are known
+                self._seen = [_Seen(u, {u.batch_norm: None}) for u in self.uses]
             self._thread = threading.get_ident()
             self._mode.__enter__()
         if self._thread == threading.get_ident():
@@ -174,8 +187,15 @@ class Recorder:
             self._calls_seen.add(running.key)
         if isinstance(module, KNOWN):
             self._note_module(running, _first(args, kwargs), output)
-        elif self.batch_norms and isinstance(module, _BatchNorm):
-            self._note_batch_norm(module, _first(args, kwargs))
+        elif self.batch_norms and _is_foldable(module):
+            self._outputs.note(_first(args, kwargs), (self.names[module], module))
+        if module is self._model and not self._running:
+            self._outputs.note(output, None)  # whoever calls the model reads it
+
+    def _begin(self, values: Any) -> Callable[[Any], None] | None:
+        """Begin a call of a function; a BatchNorm is noted as a whole."""
+        is_norm = _is_foldable(self._running[-1].module)
+        return None if is_norm else self._outputs.call(values)
 
     def _note_call(self, call: Call) -> None:
         """Note a convolution, by the parameter that is its weight."""
@@ -184,7 +204,10 @@ class Recorder:
         if any(isinstance(r.module, ParametrizationList) for r in self._running):
             return  # that computes a weight, as `bounded` does
         if isinstance(module, KNOWN) and _is_own_weight(module, weight):
-            inner.own.append(call)
+            inner.convolves = True
+            if has_own_forward(module):
+                geometry = call.geometry or (lambda: geometry_of(module, None))
+                self._add(self.names[module], module, geometry, call.output)
             return
         if call.geometry is None:
             if isinstance(module, nn.Linear):
@@ -203,14 +226,11 @@ class Recorder:
 
     def _note_module(self, running: _Running, x: Any, output: Any) -> None:
         module, name = running.module, self.names[running.module]
-        if not running.own:
+        if not running.convolves:
             self.problems.setdefault(name, NO_CALL)
             return
         if has_own_forward(module):
-            for call in running.own:
-                geometry = call.geometry or (lambda: geometry_of(module, None))
-                self._add(name, module, geometry, call.output)
-            return
+            return  # its calls are noted, one by one
         axes = axes_of(module)
         sizes = tuple(tuple(map(int, each.shape[-axes:])) for each in (x, output))
         self._add(name, module, lambda: geometry_of(module, *sizes), output)
@@ -228,22 +248,23 @@ class Recorder:
         except ValueError as error:  # no Geometry describes this call
             self.problems[name] = str(error)
             return
+        seen = _Seen(use)
         # With BatchNorms every call is a use of its own: what follows it may differ.
         if self.batch_norms or use.key not in self._keys:
             self._keys.add(use.key)
-            self._uses.append(use)
+            self._seen.append(seen)
         if self.batch_norms and (not isinstance(module, nn.Linear) or output.ndim == 2):
-            self._makers[output] = len(self._uses) - 1
-
-    def _note_batch_norm(self, module: nn.Module, x: Any) -> None:
-        if x in self._makers and cast(Any, module).running_var is not None:
-            place, norm = self._makers[x], (self.names[module], module)
-            self._uses[place] = replace(self._uses[place], batch_norm=norm)
+            self._outputs.add(output, seen.readers)
 
 
 def _first(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """The input of a module, which may be passed by its name."""
     return args[0] if args else next(iter(kwargs.values()), None)
+
+
+def _is_foldable(module: nn.Module) -> bool:
+    """Whether a module is a BatchNorm that scales by constants once it is trained."""
+    return isinstance(module, _BatchNorm) and module.running_var is not None
 
 
 def _is_traced() -> bool:
