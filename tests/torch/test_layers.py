@@ -1,6 +1,7 @@
 """The layers of a model, judged by what the modules themselves do to a basis."""
 
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from networks import EXAMPLE, Residual, matrix_of, small  # noqa: E402
 from torch import nn  # noqa: E402
 
 import convspectra as cs  # noqa: E402
-from convspectra.torch import Layers, layers  # noqa: E402
+from convspectra.torch import Layers, bounded, layers  # noqa: E402
 
 MODULES = {
     "1d": (lambda: nn.Conv1d(2, 3, 3, padding=1), (2, 7)),
@@ -281,3 +282,37 @@ def test_a_model_without_numbers_is_refused():
         model = small()
     with pytest.raises(ValueError, match="meta device"):
         layers(model, torch.zeros(EXAMPLE, device="meta"))
+
+
+PARAMETRIZED = {
+    "spectral_norm": nn.utils.parametrizations.spectral_norm,
+    "bounded": lambda module: bounded(module, 0.3),
+}
+
+
+@pytest.mark.parametrize("how", PARAMETRIZED)
+@pytest.mark.parametrize("given", [True, False])
+def test_a_parametrized_weight_is_that_of_evaluation_mode(how, given):
+    torch.manual_seed(0)
+    model = PARAMETRIZED[how](nn.Conv2d(2, 3, 3, padding=1)).train()
+    with torch.no_grad():  # as a step does, which buffers in training mode follow
+        model.parametrizations.weight.original *= 1 + torch.rand(3, 1, 1, 1)
+    before = copy.deepcopy(model.state_dict())
+    example = (torch.zeros(1, 2, 4, 5),) if given else ()
+    found = [layers(model, *example)[0] for _ in range(2)]
+    assert model.training
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, before[key]), key
+    want = matrix_of(copy.deepcopy(model).double().eval(), (2, 4, 5))
+    for layer in found:
+        geometry = dataclasses.replace(layer.geometry, grid=(4, 5))
+        matrix = cs.dense_matrix(layer.weight, geometry).numpy()
+        np.testing.assert_allclose(matrix, want, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")  # scripts are deprecated
+def test_a_frozen_script_has_no_mode_and_passes_by():
+    script = torch.jit.freeze(torch.jit.script(nn.Conv2d(2, 2, 3).eval()))
+    model = nn.Sequential(nn.Conv2d(2, 2, 3), script)
+    for example in ((), (torch.zeros(1, 2, 7, 7),)):
+        assert [layer.name for layer in layers(model, *example)] == ["0"]

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import nn
 
 from .._layer.layer import Layer, scale_outputs
@@ -22,7 +21,7 @@ from ._modules import (
     unwrapped,
 )
 from ._record import Recorder, Use, Uses
-from ._undisturbed import run
+from ._undisturbed import run, undisturbed
 from ._warm_norm import WarmNorm
 
 NEVER = "it did not run (the example is run in evaluation mode)"
@@ -74,9 +73,9 @@ def layers(
     -------
     Layers
         In the order of execution. Weights are the effective ones (parametrizations
-        applied) and share memory with the model where possible. A module that is used
-        with several input sizes appears once for each, as "name@32x32"; a Linear layer
-        is a kernel with one tap.
+        applied, in evaluation mode) and share memory with the model where possible. A
+        module that is used with several input sizes appears once for each, as
+        "name@32x32"; a Linear layer is a kernel with one tap.
     """
     model = unwrapped(model)
     check_has_numbers(model)
@@ -85,7 +84,8 @@ def layers(
     else:
         uses = uses_of(model, example, keywords, fold_batch_norm)
     several = Counter(use.name for use in uses.found)
-    found = tuple(_layer(use, several[use.name] > 1) for use in uses.found)
+    with undisturbed(model):  # a parametrization computes its weight
+        found = tuple(_layer(use, several[use.name] > 1) for use in uses.found)
     return Layers(found, uses.skipped, tuple(uses.found))
 
 
@@ -95,7 +95,7 @@ def uses_on_any_size(model: nn.Module) -> Uses:
     for module, name in names_of(model).items():
         if not isinstance(module, KNOWN):
             continue
-        if nn.parameter.is_lazy(module.weight):
+        if nn.parameter.is_lazy(module._parameters.get("weight")):
             skipped[name] = LAZY
         elif has_own_forward(module):
             skipped[name] = OWN_FORWARD
@@ -132,13 +132,11 @@ def recorded(model: nn.Module, recorder: Recorder) -> Uses:
 
 
 def _layer(use: Use, several: bool) -> Layer:
-    name = use.name
-    with torch.no_grad():
-        weight = use.weight.detach()
-        if use.batch_norm is not None:
-            after, norm = use.batch_norm
-            gain = batch_norm_gain(norm).to(weight.dtype)
-            name, weight = f"{name}+{after}", scale_outputs(weight, gain, use.geometry)
+    name, weight = use.name, use.weight.detach()
+    if use.batch_norm is not None:
+        after, norm = use.batch_norm
+        gain = batch_norm_gain(norm).to(weight.dtype)
+        name, weight = f"{name}+{after}", scale_outputs(weight, gain, use.geometry)
     if several:
         name = f"{name}@{cell(use.geometry.grid)}"
     return Layer(name, weight, use.geometry)

@@ -23,7 +23,11 @@ def _can_be_restored(buffer: torch.Tensor) -> bool:
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; restores modes, buffers and random states."""
-    modes = [(module, module.training) for module in model.modules()]
+    modes = [  # a frozen script has none
+        (module, module.training)
+        for module in model.modules()
+        if hasattr(module, "training")
+    ]
     buffers = [
         (module, name, buffer, buffer.clone())
         for module in model.modules()
