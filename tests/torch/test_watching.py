@@ -35,6 +35,8 @@ def global_hooks():
     return (
         *module_hooks._global_forward_hooks,
         *module_hooks._global_forward_pre_hooks,
+        *module_hooks._global_forward_hooks_with_kwargs,
+        *module_hooks._global_forward_hooks_always_called,
     )
 
 
@@ -256,6 +258,16 @@ def test_another_model_compiles_while_one_is_watched():
     x = torch.randn(1, 2, 6, 6)
     torch.testing.assert_close(compiled(x), other(x))
     bound.detach()
+
+
+def test_a_compiled_model_warns_of_no_hooks_once_nothing_is_watched():
+    model, x = nn.Sequential(nn.Conv2d(2, 2, 3)), torch.zeros(1, 2, 6, 6)
+    layers(model, x)
+    SpectralClip(model, 0.5, example=x).detach()
+    other = torch.compile(nn.ReLU(), backend="eager")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*global hooks")
+        other(x)
 
 
 def test_a_call_that_fails_disturbs_no_later_one():

@@ -274,7 +274,10 @@ def _is_traced() -> bool:
 
 def _remove(handles: list[Any]) -> None:
     while handles:
-        handles.pop().remove()
+        handle = handles.pop()
+        handle.remove()
+        # PyTorch leaves this behind, of which compiled models warn as of a hook.
+        module_hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)
 
 
 def _is_own_weight(module: nn.Module, weight: torch.Tensor) -> bool:
