@@ -316,3 +316,9 @@ def test_a_frozen_script_has_no_mode_and_passes_by():
     model = nn.Sequential(nn.Conv2d(2, 2, 3), script)
     for example in ((), (torch.zeros(1, 2, 7, 7),)):
         assert [layer.name for layer in layers(model, *example)] == ["0"]
+
+
+def test_a_norm_is_folded_only_if_an_example_shows_what_it_follows():
+    model = nn.Sequential(nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2))
+    with pytest.raises(ValueError, match="`fold_batch_norm` needs an example"):
+        layers(model, fold_batch_norm=True)

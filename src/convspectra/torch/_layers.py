@@ -67,7 +67,8 @@ def layers(
     fold_batch_norm : bool
         Whether to fold a BatchNorm, with its running statistics, into the layer before
         it, as in deployment. The layer is then named "layer+norm". It appears once for
-        each BatchNorm that reads its output, and as "layer" if anything else does.
+        each BatchNorm that reads its output, and as "layer" if anything else does. Only
+        an example shows that.
 
     Returns
     -------
@@ -79,10 +80,16 @@ def layers(
     """
     model = unwrapped(model)
     check_has_numbers(model)
-    if not example and not keywords:
-        uses = uses_on_any_size(model)
-    else:
+    if example or keywords:
         uses = uses_of(model, example, keywords, fold_batch_norm)
+    elif fold_batch_norm:
+        raise ValueError(
+            "`fold_batch_norm` needs an example of the model's input, which shows what "
+            "each BatchNorm follows, and there is none: `layers(model, x, "
+            "fold_batch_norm=True)`."
+        )
+    else:
+        uses = uses_on_any_size(model)
     several = Counter(use.name for use in uses.found)
     with undisturbed(model):  # a parametrization computes its weight
         found = tuple(_layer(use, several[use.name] > 1) for use in uses.found)
