@@ -322,3 +322,66 @@ def test_a_norm_is_folded_only_if_an_example_shows_what_it_follows():
     model = nn.Sequential(nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2))
     with pytest.raises(ValueError, match="`fold_batch_norm` needs an example"):
         layers(model, fold_batch_norm=True)
+
+
+class Borrowing(nn.Module):
+    """Uses a layer's weight without calling the layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.linear.weight)
+
+
+def test_a_layer_whose_weight_another_module_uses_is_not_said_to_be_idle():
+    attention = nn.MultiheadAttention(4, 2)
+    model = nn.Sequential(Borrowing(), nn.TransformerEncoderLayer(4, 2, 8))
+    for module, args, name in (
+        (attention, [torch.zeros(3, 4)] * 3, "out_proj"),
+        (model, [torch.zeros(3, 4)], "0.linear"),
+        (model, [torch.zeros(3, 4)], "1.self_attn.out_proj"),
+    ):
+        why = layers(module, *args).skipped[name]
+        assert "another module may have used its weight" in why
+
+
+class Block(nn.Module):
+    """Has a kernel, and maybe a part that is named like its class."""
+
+    def __init__(self, *parts):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(2, 2, 3, 3))
+        for part in parts:
+            self.Block = part
+
+    def forward(self, x):
+        for part in self.children():
+            x = part(x)
+        return nn.functional.conv2d(x, self.w, padding=1)
+
+
+def test_a_part_may_be_named_like_the_class_of_the_model():
+    model = Block(Block())
+    found = layers(model, torch.zeros(1, 2, 5, 5))
+    assert [layer.name for layer in found] == ["Block.w", "w"]
+    for layer, module in zip(found, (model.Block, model)):
+        assert torch.equal(layer.weight, module.w)
+
+
+class Idle(Block):
+    """Has a layer, named like its class, that it does not call."""
+
+    def __init__(self):
+        super().__init__()
+        self.Idle = nn.Conv2d(2, 2, 3)
+
+    def forward(self, x):
+        return nn.functional.conv2d(x, self.w)
+
+
+def test_an_idle_part_of_that_name_is_skipped_with_a_reason():
+    found = layers(Idle(), torch.zeros(1, 2, 5, 5))
+    assert [layer.name for layer in found] == ["w"]
+    assert "did not run" in found.skipped["Idle"]

@@ -24,7 +24,10 @@ from ._record import Recorder, Use, Uses
 from ._undisturbed import run, undisturbed
 from ._warm_norm import WarmNorm
 
-NEVER = "it did not run (the example is run in evaluation mode)"
+NEVER = (
+    "its own forward did not run (an example is run in evaluation mode); another "
+    "module may have used its weight, as MultiheadAttention does"
+)
 OWN_FORWARD = (
     "its class has a forward of its own: give an example of the model's input, which "
     "shows what it does with its weight"

@@ -52,9 +52,10 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 def names_of(model: nn.Module) -> dict[nn.Module, str]:
-    """The name of each module; the model itself, if it is a layer, has its class's."""
+    """The name of each module; the model has that of its class, if no part has it."""
     names = {module: name for name, module in model.named_modules()}
-    names[model] = type(model).__name__
+    if (kind := type(model).__name__) not in names.values():
+        names[model] = kind
     return names
 
 

@@ -216,13 +216,17 @@ class Recorder:
         for owner in (*(r.module for r in reversed(self._running)), *self.names):
             for attribute, parameter in owner._parameters.items():
                 if parameter is weight:
-                    known = isinstance(owner, KNOWN) and attribute == "weight"
-                    name = self.names[owner]
-                    name = name if known else _joined(owner, name, attribute)
+                    name = self._name(owner, attribute)
                     self._add(name, owner, call.geometry, call.output, attribute)
                     return
         buffers = any(weight is buffer for buffer in module._buffers.values())
         self.problems[self.names[module]] = BUFFER if buffers else COMPUTED
+
+    def _name(self, owner: nn.Module, attribute: str) -> str:
+        """The name of a parameter that is used as a kernel."""
+        if isinstance(owner, KNOWN) and attribute == "weight":
+            return self.names[owner]
+        return attribute if owner is self._model else f"{self.names[owner]}.{attribute}"
 
     def _note_module(self, running: _Running, x: Any, output: Any) -> None:
         module, name = running.module, self.names[running.module]
@@ -286,7 +290,3 @@ def _is_own_weight(module: nn.Module, weight: torch.Tensor) -> bool:
         return not has_own_forward(module)
     own = module._parameters.get("weight"), module.__dict__.get("weight")
     return any(weight is each for each in own)
-
-
-def _joined(module: nn.Module, name: str, attribute: str) -> str:
-    return attribute if name == type(module).__name__ else f"{name}.{attribute}"
