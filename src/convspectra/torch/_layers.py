@@ -105,7 +105,7 @@ def uses_on_any_size(model: nn.Module) -> Uses:
     for module, name in names_of(model).items():
         if not isinstance(module, KNOWN):
             continue
-        if nn.parameter.is_lazy(module._parameters.get("weight")):
+        if isinstance(module._parameters.get("weight"), nn.UninitializedParameter):
             skipped[name] = LAZY
         elif has_own_forward(module):
             skipped[name] = OWN_FORWARD
