@@ -125,12 +125,12 @@ def _bound_one(
     """Enforce the bound, unless the kernel is known to satisfy it."""
     in_training = known is not None
     known = {} if known is None else known
-    if target.name in known:
+    if target.name in known and not target.is_folded:
         found = reuse_if_unmoved(known[target.name], kernel, target)
         if found is not None:
             return found
     known.pop(target.name, None)
-    if target.is_folded:  # the gains of a BatchNorm move as well
+    if target.is_folded:  # never known: the gains of a BatchNorm move as well
         return enforce_folded(
             kernel,
             target.foldings(),
