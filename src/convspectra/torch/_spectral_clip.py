@@ -11,7 +11,6 @@ from .._bound.enforce import METHODS
 from .._training import Bounds, Log, Pass, check_bounds, log_pass
 from ._modules import check_has_numbers
 from ._pass import Known, bound_all
-from ._record import Uses
 from ._replicas import replicas_of
 from ._targets import Targets, targets_of
 from ._watch import Watch
@@ -118,10 +117,10 @@ class SpectralClip:
         self._since: float | None = None
         self._known: dict[str, Known] = {}
         self._handles: list[tuple[Any, Any]] = []
-        self._targets: Targets | None = None
+        self._targets = Targets([], {})
         self._watch = Watch(model, example, sizes, fold_batch_norm=fold_batch_norm)
         if self._watch.uses.found:
-            self._targets = self._targets_of(self._watch.uses)
+            self._targets = self._targets_now()
 
     def attach(self, optimizer: torch.optim.Optimizer) -> "SpectralClip":
         """Count the steps of an optimizer from now on, and make a pass when one is due.
@@ -163,9 +162,9 @@ class SpectralClip:
         """Make a pass now, which bounds every layer."""
         start = time.perf_counter()
         replicas = replicas_of(self.model, self.group)
-        if self._watch.update(replicas) or self._targets is None:
-            self._targets = self._targets_of(self._watch.uses)
+        self._watch.update(replicas)
         try:
+            self._targets = self._targets_now()
             self.last = bound_all(
                 self._targets,
                 self.method,
@@ -222,8 +221,11 @@ class SpectralClip:
             f"steps, {self.passes} passes, {100 * self.share:.2f} % of the time"
         )
 
-    def _targets_of(self, uses: Uses) -> Targets:
-        return targets_of(uses, self.max_norm, linear=self.linear)
+    def _targets_now(self) -> Targets:
+        """What is to be bounded: all that is not frozen at the moment."""
+        for target in self._targets.found:
+            _ = target.parameter  # raises if it was parametrized meanwhile
+        return targets_of(self._watch.uses, self.max_norm, linear=self.linear)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         # If a gradient scaler skips a step, this hook is not called; but a fused

@@ -66,8 +66,8 @@ class Watch:
         if self.recorder is not None:
             self.recorder.close()
 
-    def update(self, replicas: Replicas) -> bool:
-        """Take in what was seen since the last time, by any process: was there any?"""
+    def update(self, replicas: Replicas) -> None:
+        """Take in what was seen since the last time, by any process."""
         seen: list[Use] = [] if self.recorder is None else self.recorder.uses
         if replicas.size > 1:
             keys = replicas.gathered({replicas.rank: [use.key for use in seen]})
@@ -84,7 +84,6 @@ class Watch:
                 "`sizes='every'` bounds layers at all sizes from the beginning.",
                 stacklevel=4,
             )
-        return bool(new)
 
     def _merge(self, seen: Sequence[Use]) -> list[Use]:
         """Add uses that are not known yet, and return these."""
