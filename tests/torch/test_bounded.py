@@ -63,6 +63,20 @@ def test_in_low_precision_too(dtype):
     assert end <= 0.25
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_bounded_model_may_be_cast(dtype):
+    torch.manual_seed(0)
+    module = bounded(nn.Conv2d(3, 4, 3, padding=1, bias=False), 0.25, grid=(5, 5))
+    module.to(dtype)
+    for _ in range(3):
+        module(torch.zeros(1, 3, 5, 5, dtype=dtype)).sum().backward()
+    for mode, most in ((True, 0.26), (False, 0.25)):
+        weight = module.train(mode).weight.detach()
+        assert weight.dtype == dtype
+        matrix = cs.dense_matrix(weight.double(), cs.Geometry((5, 5), boundary="zeros"))
+        assert 0.24 < np.linalg.norm(matrix.numpy(), 2) <= most
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_scaled_down_by_little_more_than_asked_for(dtype):
     torch.manual_seed(0)

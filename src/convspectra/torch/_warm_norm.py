@@ -81,7 +81,9 @@ class WarmNorm(nn.Module):
     def forward(self, kernel: torch.Tensor) -> torch.Tensor:
         """The estimate, differentiable once by the kernel."""
         with torch.autocast(kernel.device.type, enabled=False):
-            wide = kernel.to(self.output.dtype).contiguous()
+            # A model that is cast to half precision casts the output, too.
+            single = torch.promote_types(self.output.dtype, torch.float32)
+            wide = kernel.to(single).contiguous()
             with torch.no_grad():
                 x, y = self._top_pair(wide)
             if torch.compiler.is_compiling():  # where there is no second derivative
@@ -100,7 +102,7 @@ class WarmNorm(nn.Module):
 
         The subspace takes a step.
         """
-        x = self._convolve_adjoint(kernel, self.output)
+        x = self._convolve_adjoint(kernel, self.output.to(kernel.dtype))
         basis = torch.linalg.qr(x.flatten(1).T)[0].T  # (count, numbers), orthonormal
         y = self._convolve(kernel, basis.reshape(x.shape))
         flat = y.flatten(1)
