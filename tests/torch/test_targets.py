@@ -11,7 +11,14 @@ torch = needed("torch")
 from networks import matrix_of  # noqa: E402
 from torch import nn  # noqa: E402
 
-from convspectra.torch import SpectralClip  # noqa: E402
+from convspectra.torch import (  # noqa: E402
+    SpectralClip,
+    bounded,
+    clip_,
+    layers,
+    penalty,
+    project_,
+)
 
 X = torch.zeros(1, 2, 6, 6)
 
@@ -76,3 +83,74 @@ def test_a_parametrization_that_was_removed_leaves_a_weight_to_bound():
     nn.utils.parametrize.remove_parametrizations(model[0], "weight")
     assert [change.name for change in bound.apply().changes] == ["0", "1"]
     assert norm_of(model[0]) <= 0.1
+
+
+BY_LAYERS = {
+    "penalty": lambda model, found: penalty(model, 0.1, found),
+    "clip_": lambda model, found: clip_(model, 0.1, found),
+    "project_": lambda model, found: project_(model, 0.1, found),
+    "bounded": lambda model, found: bounded(model, 0.1, example=found),
+    "SpectralClip": lambda model, found: SpectralClip(model, 0.1, example=found),
+}
+
+
+@pytest.mark.parametrize("name", BY_LAYERS)
+def test_the_layers_of_another_model_are_refused(name):
+    model = nn.Sequential(convolution(), nn.ReLU(), convolution())
+    found = layers(model, X)
+    for other in (copy.deepcopy(model), model[0]):
+        before = copy.deepcopy(model.state_dict())
+        with pytest.raises(ValueError, match=r"layer '\d' belongs to another one"):
+            BY_LAYERS[name](other, found)
+        same = (torch.equal(model.state_dict()[key], before[key]) for key in before)
+        assert all(same)
+
+
+WRAPPERS = {
+    "parallel": nn.DataParallel,
+    "compiled": lambda model: torch.compile(model, backend="eager"),
+    "part": nn.Sequential,
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS)
+def test_the_layers_of_a_wrapped_model_are_its_own(wrap):
+    model = nn.Sequential(convolution(), nn.ReLU(), convolution())
+    wrapped = WRAPPERS[wrap](model)
+    for name in ("penalty", "SpectralClip"):
+        BY_LAYERS[name](wrapped, layers(model, X))
+        BY_LAYERS[name](model, layers(wrapped, X))
+
+
+@pytest.mark.parametrize("name", ["penalty", "bounded"])
+def test_what_bounds_kernels_alone_refuses_a_batch_norm(name):
+    model = loud_norm()
+    found = layers(model, X, fold_batch_norm=True)
+    with pytest.raises(ValueError, match="must be without `fold_batch_norm`.*'0'"):
+        BY_LAYERS[name](model, found)
+    assert not nn.utils.parametrize.is_parametrized(model[0])
+
+
+def test_a_batch_norm_is_folded_or_that_is_refused():
+    model = loud_norm()
+    with pytest.raises(ValueError, match="needs an `example` of the model's input"):
+        SpectralClip(model, 0.1, sizes="every", fold_batch_norm=True)
+    with pytest.raises(ValueError, match="must have layers with a BatchNorm"):
+        SpectralClip(model, 0.1, example=layers(model, X), fold_batch_norm=True)
+
+
+@pytest.mark.parametrize("way", ["project_", "fold_batch_norm", "layers", "every"])
+def test_both_are_bounded_however_that_is_said(way):
+    model = loud_norm()
+    found = layers(model, X, fold_batch_norm=True)
+    how = {"method": "scale", "example": found, "fold_batch_norm": way != "layers"}
+    if way == "project_":
+        project_(model, 0.1, found)
+    else:
+        sizes = "every" if way == "every" else "seen"
+        bound = SpectralClip(model, 0.1, sizes=sizes, **how)
+        model.eval()(X)  # at a size that is known: there is no warning
+        assert len(bound.apply().changes) == 1
+        bound.detach()
+    assert norm_of(model) <= 0.1
+    assert norm_of(model) > (0.0999 if way != "every" else 0.05)

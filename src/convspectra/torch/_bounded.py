@@ -13,7 +13,7 @@ from .._training import Bounds, check_bounds
 from ._modules import KNOWN, check_has_numbers, geometry_of, has_own_forward
 from ._record import Use, Uses
 from ._scaling import Scaling
-from ._targets import bound_of_each, uses_in
+from ._targets import bound_of_each, uses_in, without_batch_norms
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -89,7 +89,7 @@ def bounded(
 def _uses(module: nn.Module, grid: tuple[int, ...] | None, example: Any) -> Uses:
     """The layers that can be bounded; all that should be can be."""
     if example is not None:
-        uses = uses_in(module, example)
+        uses = without_batch_norms(uses_in(module, example))
         computed = {n: why for n, why in uses.skipped.items() if "computes" in why}
         if computed:
             name, why = next(iter(computed.items()))

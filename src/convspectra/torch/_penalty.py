@@ -17,7 +17,7 @@ from ._layers import Layers
 from ._modules import check_has_numbers
 from ._norm_op import norm_of, text_of
 from ._record import Use
-from ._targets import bound_of_each, uses_in
+from ._targets import bound_of_each, uses_in, without_batch_norms
 from ._warm_norm import WarmNorm, can_follow
 
 KINDS = ("norm", "values")
@@ -61,7 +61,7 @@ def penalty(
         raise ValueError(f"`kind` must be one of {', '.join(KINDS)}, got {kind!r}.")
     check_has_numbers(model)
     total = torch.zeros(())
-    uses = uses_in(model, example)
+    uses = without_batch_norms(uses_in(model, example))
     for use, bound in bound_of_each(uses, max_norm, linear=linear):
         plain = use.module._parameters.get(use.attribute) is not None
         if not plain and not is_parametrized(use.module, use.attribute):

@@ -138,15 +138,40 @@ def bound_of_each(
     ]
 
 
-def uses_in(model: nn.Module, example: Any, *, fold_batch_norm: bool = False) -> Uses:
+def uses_in(model: nn.Module, example: Any) -> Uses:
     """The layers of a model on an example; on inputs of any size if there is none."""
     model = unwrapped(model)
     if isinstance(example, Layers):
-        return Uses(list(example.uses), example.skipped)
+        return uses_among(example, model)
     if example is None:
         return uses_on_any_size(model)
-    args, keywords = arguments(example)
-    return uses_of(model, args, keywords, fold_batch_norm)
+    return uses_of(model, *arguments(example))
+
+
+def uses_among(found: Layers, model: nn.Module) -> Uses:
+    """What `layers` has found in a model: in this very one, which is not wrapped."""
+    own = set(model.modules())
+    for use in found.uses:
+        if use.module not in own:
+            raise ValueError(
+                "`example` must be what `layers` returns for this model, but its layer "
+                f"{use.name!r} belongs to another one, perhaps a copy. Call `layers` "
+                "with this model."
+            )
+    return Uses(list(found.uses), found.skipped)
+
+
+def without_batch_norms(uses: Uses) -> Uses:
+    """The same, if they are uses of kernels alone."""
+    for use in uses.found:
+        if use.batch_norm is not None:
+            raise ValueError(
+                "`example` must be without `fold_batch_norm`, but its layer "
+                f"{use.name!r} includes a BatchNorm, and only its kernel would be "
+                "bounded. Call `layers` without it, or use SpectralClip or project_, "
+                "which bound both together."
+            )
+    return uses
 
 
 def arguments(example: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

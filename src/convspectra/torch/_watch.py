@@ -11,13 +11,22 @@ from ._layers import Layers, recorded, uses_on_any_size
 from ._modules import is_compiled, names_of, unwrapped
 from ._record import Recorder, Use, Uses
 from ._replicas import Replicas
-from ._targets import arguments
+from ._targets import arguments, uses_among
 from ._undisturbed import run
 
 SIZES = ("seen", "every")
 NOT_RUN = (
     "The model must have run, uncompiled, before its layers can be bounded, and it has "
     "not. Call it, or pass an `example` of its input."
+)
+NO_EXAMPLE = (
+    "`fold_batch_norm` needs an `example` of the model's input also if `sizes` is "
+    "'every': a call shows which BatchNorm follows a layer. Pass one."
+)
+NOT_FOLDED = (
+    "With `fold_batch_norm`, `example` must have layers with a BatchNorm, but these "
+    "have none. Pass an example of the model's input, or call `layers` with "
+    "`fold_batch_norm=True`."
 )
 
 
@@ -35,8 +44,14 @@ class Watch:
         self.recorder: Recorder | None = None
         self.uses, self._warned = Uses([], {}), False
         if isinstance(example, Layers):
-            self.uses = self._sized(Uses(list(example.uses), example.skipped))
+            self.uses = self._sized(uses_among(example, self.model))
+            folded = any(use.batch_norm is not None for use in self.uses.found)
+            if fold_batch_norm and not folded:
+                raise ValueError(NOT_FOLDED)
+            fold_batch_norm = folded
         elif example is None and sizes == "every":
+            if fold_batch_norm:
+                raise ValueError(NO_EXAMPLE)
             self.uses = uses_on_any_size(self.model)
             return
         elif example is None and is_compiled(model):

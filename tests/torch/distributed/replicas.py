@@ -74,8 +74,9 @@ def shards():
     bound.attach(optimizer)
     train(model, optimizer, 3)
     assert max(change.after for change in bound.last.changes) <= 0.5
-    (layer, *_) = layers(model, torch.zeros(EXAMPLE))
-    assert layer.weight.shape == (6, 2, 3, 3)
+    seen = layers(model, torch.zeros(EXAMPLE))
+    assert seen[0].weight.shape == (6, 2, 3, 3)
+    assert max(change.after for change in project_(model, 0.4, seen).changes) <= 0.4
 
 
 def errors():
