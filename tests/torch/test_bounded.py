@@ -262,6 +262,26 @@ def test_all_layers_or_none():
     assert not any(parametrize.is_parametrized(module) for module in model)
 
 
+def test_a_weight_that_a_hook_sets_is_refused_before_any_is_bounded():
+    hooked = nn.Conv2d(2, 2, 3)
+    with pytest.warns(FutureWarning, match="deprecated"):
+        nn.utils.weight_norm(hooked)
+    model = nn.Sequential(nn.Conv2d(2, 2, 3), hooked)
+    for how in ({}, {"example": torch.zeros(1, 2, 8, 8)}):
+        with pytest.raises(
+            ValueError, match=r"'1' must be a parameter or .* by a hook"
+        ):
+            bounded(model, 0.5, **how)
+        assert not any(parametrize.is_parametrized(module) for module in model)
+
+
+def test_a_grid_is_of_one_layer():
+    model = nn.Sequential(nn.Conv2d(2, 2, 3), nn.MaxPool2d(2), nn.Conv2d(2, 2, 3))
+    with pytest.raises(ValueError, match=r"a Sequential, .* Give an `example`"):
+        bounded(model, 0.5, grid=(4, 4))
+    assert not any(parametrize.is_parametrized(module) for module in model)
+
+
 def test_a_number_says_how_often_training_is_certified():
     torch.manual_seed(0)
     module = bounded(nn.Conv2d(2, 2, 3), 0.1, certify=3)

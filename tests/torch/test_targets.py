@@ -126,7 +126,7 @@ def test_the_layers_of_a_wrapped_model_are_its_own(wrap):
 def test_what_bounds_kernels_alone_refuses_a_batch_norm(name):
     model = loud_norm()
     found = layers(model, X, fold_batch_norm=True)
-    with pytest.raises(ValueError, match="must be without `fold_batch_norm`.*'0'"):
+    with pytest.raises(ValueError, match=r"must be without `fold_batch_norm`.*'0'"):
         BY_LAYERS[name](model, found)
     assert not nn.utils.parametrize.is_parametrized(model[0])
 

@@ -10,10 +10,10 @@ from torch.nn.utils import parametrize
 from .._base import size
 from .._layer.geometry import Geometry
 from .._training import Bounds, check_bounds
-from ._modules import KNOWN, check_has_numbers, geometry_of, has_own_forward
+from ._modules import KNOWN, check_has_numbers, geometry_of, has_own_forward, unwrapped
 from ._record import Use, Uses
 from ._scaling import Scaling
-from ._targets import bound_of_each, uses_in, without_batch_norms
+from ._targets import bound_of_each, check_not_by_hook, uses_in, without_batch_norms
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -42,10 +42,10 @@ def bounded(
     max_norm : float, or mapping of str to float or None
         As for `SpectralClip`.
     grid : tuple of int, optional
-        The input size for which the bound holds; by default, every size.
+        The input size for which the bound of a layer holds; by default, every size.
     example : Any
-        An input of the model, which determines the input sizes for which the bounds
-        hold, in place of `grid`.
+        An input of the model, which determines the input sizes for which the bounds of
+        its layers hold, in place of `grid`.
     linear : bool
         Whether to bound the Linear layers of a model, too.
     certify : {"eval", "always"} or int
@@ -66,12 +66,19 @@ def bounded(
         certify = size("certify", certify, least=1)
     if grid is not None and example is not None:
         raise ValueError("Only one of `grid` and `example` must be given, got both.")
+    if grid is not None and not isinstance(unwrapped(module), KNOWN):
+        raise ValueError(
+            "`grid` must be that of a single layer, but `module` is a "
+            f"{type(module).__name__}, whose layers may see different ones. Give an "
+            "`example` of its input instead."
+        )
     uses = _uses(module, grid, example)
     is_linear = linear or isinstance(module, nn.Linear)
     scalings: dict[tuple[nn.Module, str], Scaling] = {}
     geometries: dict[tuple[nn.Module, str], list[Geometry]] = {}
     bounds = bound_of_each(uses, max_norm, linear=is_linear)
     for use, _ in bounds:
+        check_not_by_hook(use)
         geometries.setdefault((use.module, use.attribute), []).append(use.geometry)
     for use, bound in bounds:
         key = (use.module, use.attribute)

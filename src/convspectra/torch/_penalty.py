@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils.parametrize import is_parametrized
 
 from .._arrays.array import is_transformed
 from .._layer.geometry import Geometry
@@ -17,7 +16,7 @@ from ._layers import Layers
 from ._modules import check_has_numbers
 from ._norm_op import norm_of, text_of
 from ._record import Use
-from ._targets import bound_of_each, uses_in, without_batch_norms
+from ._targets import bound_of_each, check_not_by_hook, uses_in, without_batch_norms
 from ._warm_norm import WarmNorm, can_follow
 
 KINDS = ("norm", "values")
@@ -63,13 +62,7 @@ def penalty(
     total = torch.zeros(())
     uses = without_batch_norms(uses_in(model, example))
     for use, bound in bound_of_each(uses, max_norm, linear=linear):
-        plain = use.module._parameters.get(use.attribute) is not None
-        if not plain and not is_parametrized(use.module, use.attribute):
-            raise ValueError(
-                f"The weight of layer {use.name!r} must be a parameter or made by a "
-                "parametrization, but it is set by a hook. Use the functions of "
-                "torch.nn.utils.parametrizations instead."
-            )
+        check_not_by_hook(use)
         weight = use.weight  # once: a parametrization computes it
         if kind == "values":
             square = _of_values(weight, use.geometry, bound)

@@ -174,6 +174,17 @@ def without_batch_norms(uses: Uses) -> Uses:
     return uses
 
 
+def check_not_by_hook(use: Use) -> None:
+    """Refuse a weight that is neither a parameter nor made by a parametrization."""
+    is_parameter = use.module._parameters.get(use.attribute) is not None
+    if not is_parameter and not is_parametrized(use.module, use.attribute):
+        raise ValueError(
+            f"The weight of layer {use.name!r} must be a parameter or made by a "
+            "parametrization, but it is set by a hook. Use the functions of "
+            "torch.nn.utils.parametrizations instead."
+        )
+
+
 def arguments(example: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """What a model is called with: positional arguments and keywords."""
     if isinstance(example, Mapping):
