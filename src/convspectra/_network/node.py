@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from .._layer.boundary import BoundaryName
 from .._layer.layer import Layer
 
 
@@ -32,6 +33,9 @@ class Node:
         How the gain is known, or why it is not.
     is_sigmoid : bool
         Whether it is the sigmoid of its source.
+    padded : tuple of (boundary, pairs), optional
+        What it adds before and after the last axes of its source, if it does just that:
+        by which boundary of a `Geometry`, and how much on each of these axes.
     """
 
     name: str
@@ -43,3 +47,4 @@ class Node:
     axis: int | None = None
     why: str = ""
     is_sigmoid: bool = False
+    padded: tuple[BoundaryName, tuple[tuple[int, int], ...]] | None = None

@@ -201,6 +201,8 @@ def _name(step: Step) -> str:
         return step.name
     stack = list(step.meta.get("nn_module_stack", {}).values())
     path, kind = stack[-1] if stack else ("", "")
-    if str(kind).startswith("torch.nn.modules"):
+    # A convolution's name is for itself, not for the pad before it.
+    is_pad = ".conv." in str(kind) and overload(step) == "aten.pad.default"
+    if str(kind).startswith("torch.nn.modules") and not is_pad:
         return path or step.name
     return f"{path}.{step.name}".lstrip(".")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -128,9 +128,13 @@ def _entries_moved(call: Call) -> Effect:
 
 def _padded(call: Call) -> Effect:
     """By constants beside the input, or by its own entries."""
-    if call.given["mode"] == "constant":
-        return _entries_moved(call)
-    return _entries_repeated(call)
+    mode, pads = call.given["mode"], call.given["pad"]
+    is_constant = mode == "constant"
+    found = _entries_moved(call) if is_constant else _entries_repeated(call)
+    if min(pads, default=0) < 0:  # which leaves entries out
+        return found
+    pairs = tuple(zip(pads[::2], pads[1::2]))[::-1]  # PyTorch has the last axis first
+    return found | {"padded": ("zeros" if is_constant else mode, pairs)}
 
 
 def _entries_repeated(call: Call) -> Effect:
@@ -248,7 +252,22 @@ def _convolution(call: Call) -> Effect:
     axes = weight.ndim - 2
     transposed = "output_padding" in call.given
     geometry = geometry_of_call(call.given, value.shape[-axes:], transposed)
-    return _layer(weight, geometry, len(value.shape) - axes - 1)
+    axis, joined = len(value.shape) - axes - 1, _with_pad_before(value, geometry)
+    if joined is None:
+        return _layer(weight, geometry, axis)
+    return _layer(weight, joined, axis) | {"sources": value.node.sources}
+
+
+def _with_pad_before(value: Value, geometry: Geometry) -> Geometry | None:
+    """That of a convolution and the pad which it reads, if there is one of both."""
+    if value.node.padded is None or geometry.transposed:
+        return None
+    boundary, pairs = value.node.padded
+    if geometry.padding != ((0, 0),) * len(pairs):
+        return None
+    sides = zip(value.shape[-len(pairs) :], pairs)
+    grid = tuple(size - before - after for size, (before, after) in sides)
+    return replace(geometry, grid=grid, padding=pairs, boundary=boundary)
 
 
 def _linear(call: Call) -> Effect:
