@@ -438,8 +438,9 @@ def test_an_example_may_be_keywords_or_several_inputs():
             return self.conv(a) + b
 
     a, b = torch.zeros(1, 1, 6), torch.zeros(1)
-    for given in ((a, b), {"a": a, "b": b}, layers(Two(), a, b=b)):
-        assert len(project_(Two(), 0.1, given).changes) == 1
+    model = Two()
+    for given in ((a, b), {"a": a, "b": b}, layers(model, a, b=b)):
+        assert len(project_(model, 0.1, given).changes) == 1
     with pytest.raises(ValueError, match="must have convolutions or Linear"):
         project_(nn.ReLU(), 1.0)
 
