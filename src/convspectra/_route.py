@@ -279,9 +279,17 @@ def _blocks_come_first(stencil: Stencil, rtol: float) -> bool:
 
 
 def _compresses(stencil: Stencil) -> bool:
-    """Whether a compression bounds the layer, and is worth its time."""
-    rows = embedding(stencil)[0].rows
-    few = min(stencil.rows) <= CUT_SITES and math.prod(rows) <= COMPRESSION_FREQUENCIES
+    """Whether a compression bounds the layer, and is worth its time.
+
+    Under dilation each residue class of the sites is a layer of its own, and all have
+    the same bound. Axes without a reach need no cut.
+    """
+    shifts = pattern_of(stencil).shifts
+    sizes = zip(stencil.rows, embedding(stencil)[0].rows, common_steps(shifts))
+    reduced = [(-(-rows // step), -(-points // step)) for rows, points, step in sizes]
+    cut = [size for size, reach in zip(reduced, shifts.max(axis=0)) if reach]
+    sites, points = zip(*cut) if cut else ((1,), (1,))
+    few = min(sites) <= CUT_SITES and math.prod(points) <= COMPRESSION_FREQUENCIES
     return stencil.reads_zeros_outside and few
 
 

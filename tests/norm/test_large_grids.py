@@ -111,3 +111,15 @@ def test_lanczos_is_priced_by_the_part_that_it_is_given():
         return of_lanczos(stencil, 20, NOMINAL).seconds
 
     assert price(256) < price(400) == price(4000)
+
+
+def test_a_dilated_layer_is_cut_as_its_residue_classes_are(rng):
+    """Each of 1000 classes of sites is the same layer without dilation, on 16 sites."""
+    weight = rng.standard_normal((4, 4, 3))
+    found = operator_norm(
+        weight, Geometry(16_000, padding=1000, dilation=1000, boundary="zeros")
+    )
+    norm = norm_by_matrix(weight, Geometry(16, padding=1, boundary="zeros"))
+    assert found.method == "compression"
+    assert found.lower <= norm * (1 + 1e-12)
+    assert norm <= found.upper <= (1 + 3e-3) * norm
