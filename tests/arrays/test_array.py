@@ -5,8 +5,17 @@ import numpy as np
 import pytest
 from optional import library
 
-from convspectra import Geometry, Layer, clip, operator_norm, singular_values
+from convspectra import (
+    Geometry,
+    Layer,
+    clip,
+    dense_matrix,
+    operator_norm,
+    project,
+    singular_values,
+)
 from convspectra._arrays import linalg
+from convspectra._arrays.array import is_traced
 from convspectra._arrays.linalg import are_definite
 
 
@@ -40,6 +49,50 @@ def test_dask_is_refused_by_name():
     weight = library("dask.array").ones((2, 2, 3))
     with pytest.raises(TypeError, match=r"a NumPy, .* array, got dask\.Array\. Conv"):
         operator_norm(weight, Geometry(4))
+
+
+def test_only_what_is_computed_inside_a_trace_has_no_numbers(jax):
+    weight, seen = jax.numpy.ones((1, 1, 3)), {}
+
+    def note(where):
+        def noted(x):
+            seen[where] = is_traced(weight), is_traced(np.ones(3))
+            return x
+
+        return noted
+
+    note("at once")(0.0)
+    jax.grad(note("grad"))(1.0)
+    jax.vmap(note("vmap"))(jax.numpy.ones(2))
+    jax.jit(note("jit"))(1.0)
+    jax.lax.cond(True, note("cond"), lambda x: x, 1.0)
+    jax.lax.scan(lambda x, _: (note("scan")(x), None), 1.0, None, length=2)
+    jax.eval_shape(note("eval_shape"), 1.0)
+    inside = ("jit", "cond", "scan", "eval_shape")
+    assert seen == {where: (where in inside, False) for where in seen}
+    assert len(seen) == 7
+
+
+def test_an_array_that_jit_closes_over_has_the_answers_of_its_numbers(jax, rng):
+    plain, geometry = rng.standard_normal((2, 2, 3)).astype("float32"), Geometry(5)
+    values = np.linalg.svd(dense_matrix(plain, geometry), compute_uv=False)
+    weight, bound = jax.numpy.asarray(plain), values[0] / 2
+
+    @jax.jit
+    def answers():
+        norm = operator_norm(weight, geometry)
+        return (
+            *(norm.lower, norm.upper, singular_values(weight, geometry)),
+            *(clip(weight, geometry, bound), project(weight, geometry, bound).weight),
+        )
+
+    lower, upper, found, clipped, nearest = map(np.asarray, answers())
+    assert lower <= values[0] * (1 + 1e-6)
+    assert values[0] * (1 - 1e-6) <= upper <= values[0] * 1.001
+    np.testing.assert_allclose(np.sort(found, None)[::-1], values, atol=1e-5)
+    np.testing.assert_allclose(clipped, clip(plain, geometry, bound), atol=1e-5)
+    inside = np.linalg.norm(dense_matrix(nearest, geometry), 2)
+    assert 0.99 * bound < inside <= bound * (1 + 1e-6)
 
 
 def definite_and_not(xp):

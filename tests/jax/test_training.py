@@ -92,6 +92,22 @@ def test_scaling_leaves_parameters_inside_after_updates_of_low_precision(net):
                 np.testing.assert_array_equal(now, was)
 
 
+@pytest.mark.parametrize("method", ["clip", "project", "scale"])
+def test_an_update_is_bounded_outside_of_jit_too(net, method):
+    bound = cj.spectral_clip(net.layers, BOUND, 1, method=method)
+    params = jax.tree.map(jnp.asarray, net.params)  # NumPy's are no problem
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    assert min(norms_of(params)) > BOUND
+    updates, state = bound.update(zeros, bound.init(params), params)
+    norms = norms_of(optax.apply_updates(params, updates))
+    assert 0.7 * BOUND < min(norms)
+    assert max(norms) <= (1.5 if method == "clip" else 1) * BOUND
+    assert int(state.steps) == 1
+    broken = jax.tree.map(lambda p: jnp.full_like(p, jnp.nan), params)
+    with pytest.raises(ValueError, match="Layer 'first/kernel': `weight` must be fin"):
+        bound.update(zeros, state, broken)
+
+
 @pytest.mark.parametrize(
     ("kernels", "updates", "method"),
     [

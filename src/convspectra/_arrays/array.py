@@ -148,11 +148,19 @@ def _torch_has_double(device: Any) -> bool:
 
 
 def is_traced(x: Array) -> bool:
-    """Whether nobody can look at the numbers of `x`, in JAX or TensorFlow."""
+    """Whether nobody can look at the numbers of `x`, in JAX or TensorFlow.
+
+    A function under `jit` may close over an array of JAX that has numbers, but then no
+    result that is computed of it has any.
+    """
     if is_tensorflow_array(x):
         return namespace(x).is_symbolic(x)
     jax = sys.modules.get("jax")
-    return jax is not None and isinstance(x, jax.core.Tracer)
+    if jax is None or not isinstance(x, jax.Array):
+        return False
+    tracer = jax.core.Tracer
+    # Outside of a trace this gives `x` itself, and takes a few microseconds.
+    return isinstance(x, tracer) or isinstance(jax.lax.stop_gradient(x), tracer)
 
 
 def is_transformed(x: Array) -> bool:

@@ -90,6 +90,8 @@ def spectral_clip(
             )
         steps = state.steps + 1
         kernels = kernels_of(params, targets)
+        for target, kernel in zip(targets, kernels):
+            _check(target, kernel)  # here, as `cond` hides the numbers
 
         def bounded(updates: Any) -> Any:
             return map_at(
@@ -105,6 +107,14 @@ def spectral_clip(
         return updates, SpectralClipState(steps)
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _check(target: Target, kernel: jax.Array) -> None:
+    """Refuse a kernel that has no norm, by the name of its layer."""
+    try:
+        check_weight(kernel)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"Layer {target.name!r}: {error}") from None
 
 
 def _bounded(
@@ -127,10 +137,6 @@ def _certified(
     That takes the update itself, and not only the kernel: what is certified is what
     `optax.apply_updates` makes of it, rounding included.
     """
-    try:
-        check_weight(kernel)
-    except TypeError as error:
-        raise TypeError(f"Layer {target.name!r}: {error}") from None
     whole, change = (to_layer(target.role, replicated(x)) for x in (kernel, update))
     found = jax.pure_callback(
         partial(certified_update, target, method),
