@@ -53,6 +53,10 @@ def matrices():
     return jax.tree.map(as_matrix, shown())
 
 
+def zeros_like(shape):
+    return np.zeros(shape.shape, shape.dtype)
+
+
 def matrix_of(layer):
     """The matrix that is stated of a layer."""
     return cs.dense_matrix(np.asarray(layer.weight), layer.geometry)
@@ -212,6 +216,36 @@ def test_what_is_not_known_is_named_with_the_reason():
     params = nnx.state(net, nnx.Param)
     with pytest.raises(ValueError, match=r"it has none\. .* its numbers are int8"):
         clip_tree(params, found, 1.0, linear=True)
+
+
+def test_kernels_that_share_an_array_are_named_and_the_others_listed():
+    class Net(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            options = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}}
+            many = linen.vmap(lambda module, x: module(x), in_axes=0, **options)
+            x = many(linen.Dense(3, name="dense"), x)
+            x = many(linen.Conv(3, (2,), name="conv"), x)
+            return linen.Dense(2, name="head")(x)
+
+    example = jax.ShapeDtypeStruct((4, 1, 5, 2), jnp.float32)
+    params = jax.eval_shape(Net().init, jax.random.key(0), example)["params"]
+    found = layers(Net(), example, jax.tree.map(zeros_like, params))
+    assert [one.name for one in found] == ["head/kernel"]
+    why = "its kernel is one of several in an array"
+    assert found.skipped == {"dense/kernel": why, "conv/kernel": why}
+
+    class Many(nnx.Module):
+        def __init__(self):
+            self.dense = nnx.vmap(lambda rngs: nnx.Linear(2, 3, rngs=rngs))(
+                nnx.Rngs(0).split(4)
+            )
+
+        def __call__(self, x):
+            return nnx.vmap(lambda module, x: module(x))(self.dense, x)
+
+    found = layers(Many(), jax.ShapeDtypeStruct((4, 1, 2), jnp.float32))
+    assert (found.found, found.skipped) == ((), {"dense/kernel": why})
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

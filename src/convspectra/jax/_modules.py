@@ -65,12 +65,11 @@ def geometry_of(
 
     Raises ValueError or TypeError if that cannot be stated.
     """
-    if role == "dense":
-        return Geometry(1, padding="valid", boundary="zeros")
-    axes = len(kernel_shape) - 2
-    size = module.kernel_size
+    axes, size = len(kernel_shape) - 2, getattr(module, "kernel_size", ())
     if axes != (1 if isinstance(size, int) else len(size)):
         raise ValueError("its kernel is one of several in an array")
+    if role == "dense":
+        return Geometry(1, padding="valid", boundary="zeros")
     if module.mask is not None:
         raise ValueError("its kernel is masked")
     if getattr(module, "conv_general_dilated", None) not in (None, XLA):
