@@ -36,8 +36,7 @@ def layers(
 ) -> Layers:
     """Every convolution and dense layer of a Flax model, with its actual input size.
 
-    The model is traced by `jax.eval_shape`: nothing is computed, and the model is left
-    unchanged.
+    The model is traced by shapes: nothing is computed, and the model is left unchanged.
 
     Parameters
     ----------
@@ -50,8 +49,10 @@ def layers(
         own.
     fold_batch_norm : bool
         Whether to fold a BatchNorm, with its running statistics, into the layer before
-        it, as in deployment. The layer is then named "layer+norm". For a linen model,
-        `params` must be all variables: "params" and "batch_stats".
+        it, as in deployment. The layer is then named "layer+norm". One whose output
+        several BatchNorms read appears once with each, and also by itself if anything
+        else reads it, or the model returns it. For a linen model, `params` must be all
+        variables: "params" and "batch_stats".
 
     Returns
     -------
@@ -94,7 +95,7 @@ def layers(
         if path[-1] == "kernel" and leaf.ndim > 1 and path not in known:
             why = "no convolution or dense layer of Flax was called with it"
             skipped.setdefault("/".join(path), why)
-    several = Counter(use.path for use in uses)
+    several = Counter(path for path, _ in {(use.path, use.geometry) for use in uses})
     found = tuple(_layer(use, arrays, several[use.path] > 1) for use in uses)
     return Layers(found, skipped, uses)
 

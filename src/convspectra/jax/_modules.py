@@ -11,6 +11,7 @@ from .._layer.geometry import Geometry
 DENSE = ("Dense", "Linear")
 XLA = jax.lax.conv_general_dilated
 KINDS = ("Conv", "ConvTranspose", *DENSE)  # of nnx and linen
+WRAPPERS = ("WeightNorm", "SpectralNorm")
 
 
 def role_of(module: Any) -> str:
@@ -29,6 +30,12 @@ def is_batch_norm(module: Any) -> bool:
     """Whether a module is the BatchNorm of nnx or linen."""
     kind = type(module)
     return kind.__name__ == "BatchNorm" and kind.__module__.startswith("flax.")
+
+
+def computes_kernels(module: Any) -> bool:
+    """Whether a module has others compute with kernels that it makes of theirs."""
+    kind = type(module)
+    return kind.__name__ in WRAPPERS and kind.__module__.startswith("flax.")
 
 
 def to_layer(role: str, kernel: jax.Array) -> jax.Array:

@@ -1,15 +1,17 @@
 """Which kernels a Flax model uses, and which input sizes they see."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
 from flax import linen, nnx
 
 from .._layer.geometry import Geometry
-from ._modules import geometry_of, is_batch_norm, role_of
+from ._modules import computes_kernels, geometry_of, is_batch_norm, role_of
 from ._paths import Path
+from ._readers import not_counted, numbered, numbers_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,14 @@ class Use:
         return "/".join(self.path)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """A use, and what reads its output: BatchNorms to fold, None for all else."""
+
+    use: Use
+    readers: dict[BatchNorm | None, None] = field(default_factory=dict)
+
+
 class Recorder:
     """The uses of a model's kernels, and the reasons why other kernels have none."""
 
@@ -41,40 +51,71 @@ class Recorder:
         self.skipped: dict[str, str] = {}
         self._batch_norms = batch_norms
         self._kernels = kernels
-        self._uses: list[Use] = []
-        # The places of uses by the outputs that they make, which are kept: their
-        # ids must not be given to others.
-        self._makers: dict[int, tuple[Any, int]] = {}
+        self._seen: dict[int, _Seen] = {}  # by the numbers of outputs
+        # What is seen by the outputs that it makes, which are kept: their ids must not
+        # be given to others.
+        self._makers: dict[int, tuple[Any, _Seen]] = {}
+        self._wrappers: list[str] = []  # that are being called
 
     @property
     def uses(self) -> tuple[Use, ...]:
         """In the order of execution; what is used at one size several times, once."""
-        return tuple(dict.fromkeys(self._uses))
+        each = (
+            replace(seen.use, batch_norm=norm)
+            for seen in self._seen.values()
+            for norm in seen.readers or (None,)
+        )
+        return tuple(dict.fromkeys(each))
 
-    def call(self, module: Any, path: Path, x: Any, call: Callable[[], Any]) -> Any:
-        """Call a module on `x`, and note what it does there."""
-        if self._batch_norms and is_batch_norm(module):
-            _, place = self._makers.get(id(x), (None, None))
-            if place is not None and module.axis in (-1, x.ndim - 1):
-                norm = BatchNorm(path, module.epsilon)
-                self._uses[place] = replace(self._uses[place], batch_norm=norm)
-        output = call()
-        if role_of(module) and self._note(module, (*path, "kernel"), x):
-            self._makers[id(output)] = output, len(self._uses) - 1
+    def call(
+        self,
+        module: Any,
+        path: Path,
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Call a module, and note what it does."""
+        # The input may be passed by its name.
+        x = args[0] if args else next(iter(kwargs.values()), None)
+        if self._is_folded(module, x):
+            norm, apart = BatchNorm(path, module.epsilon), not_counted(x)
+            self._makers[id(x)][1].readers[norm] = None
+            args = tuple(apart if each is x else each for each in args)
+            kwargs = {k: apart if each is x else each for k, each in kwargs.items()}
+        if computes_kernels(module):
+            self._wrappers.append(type(module).__name__)
+        output = call(*args, **kwargs)
+        if computes_kernels(module):
+            self._wrappers.pop()
+        use = self._use(module, (*path, "kernel"), x) if role_of(module) else None
+        if use is not None:
+            output, number = numbered(output)
+            self._seen[number] = seen = _Seen(use)
+            self._makers[id(output)] = output, seen
         return output
 
-    def _note(self, module: Any, path: Path, x: Any) -> bool:
+    def note_readers(self, jaxpr: Any) -> None:
+        """Note which outputs more than the BatchNorms read, in the whole trace."""
+        for number in numbers_read(jaxpr) & self._seen.keys():
+            self._seen[number].readers[None] = None
+
+    def _is_folded(self, module: Any, x: Any) -> bool:
+        known = self._batch_norms and is_batch_norm(module) and id(x) in self._makers
+        return known and module.axis in (-1, x.ndim - 1)
+
+    def _use(self, module: Any, path: Path, x: Any) -> Use | None:
         kernel, role = self._kernels.get(path), role_of(module)
         try:
             if kernel is None:
                 raise ValueError("its kernel is not in `params`")
+            if self._wrappers:
+                raise ValueError(f"a {self._wrappers[-1]} computes the kernel in use")
             _check_dtype(kernel.dtype)
-            use = Use(path, role, geometry_of(module, role, x.shape, kernel.shape))
+            return Use(path, role, geometry_of(module, role, x.shape, kernel.shape))
         except (ValueError, TypeError) as error:
             self.skipped["/".join(path)] = f"{error}".rstrip(".")
-            return False
-        self._uses.append(use)
-        return True
+            return None
 
 
 def follow_linen(model: Any, example: Any, recorder: Recorder) -> None:
@@ -83,29 +124,28 @@ def follow_linen(model: Any, example: Any, recorder: Recorder) -> None:
     def intercept(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
         if context.method_name != "__call__":
             return call(*args, **kwargs)
-        first = _first(args, kwargs)
         module = context.module
-        return recorder.call(module, module.path, first, lambda: call(*args, **kwargs))
+        return recorder.call(module, module.path, call, args, kwargs)
 
-    def call(key: Any, *args: Any) -> None:
-        model.init({"params": key, "dropout": key}, *args)
+    def call(key: Any, *args: Any) -> Any:
+        return model.init_with_output({"params": key, "dropout": key}, *args)
 
     with linen.intercept_methods(intercept):
-        _trace(call, jax.random.key(0), example)
+        _trace(call, jax.random.key(0), example, recorder)
 
 
 def follow_nnx(model: Any, example: Any, recorder: Recorder) -> None:
     """Note the calls of modules of a copy of an nnx model, by shapes only."""
     graph, state = nnx.split(model)
 
-    def call(state: Any, *args: Any) -> None:
+    def call(state: Any, *args: Any) -> Any:
         copy = nnx.merge(graph, state)
         for path, module in list(nnx.iter_modules(copy)):
-            if role_of(module) or is_batch_norm(module):
+            if role_of(module) or is_batch_norm(module) or computes_kernels(module):
                 _watch(module, tuple(map(str, path)), recorder)
-        copy(*args)
+        return copy(*args)
 
-    _trace(call, state, example)
+    _trace(call, state, example, recorder)
 
 
 def _watch(module: Any, path: Path, recorder: Recorder) -> None:
@@ -113,30 +153,26 @@ def _watch(module: Any, path: Path, recorder: Recorder) -> None:
     kind = type(module)
 
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        first = _first(args, kwargs)
-        return recorder.call(
-            self, path, first, lambda: kind.__call__(self, *args, **kwargs)
-        )
+        call = partial(kind.__call__, self)
+        return recorder.call(self, path, call, args, kwargs)
 
     module.__class__ = type(
         kind.__name__, (kind,), {"__call__": watched, "__module__": kind.__module__}
     )
 
 
-def _first(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """The input of a module, which may be passed by its name."""
-    return args[0] if args else next(iter(kwargs.values()), None)
-
-
-def _trace(call: Callable[..., Any], state: Any, example: Any) -> None:
+def _trace(
+    call: Callable[..., Any], state: Any, example: Any, recorder: Recorder
+) -> None:
     """Trace call(state, *example) by shapes; what is no array is a constant."""
     args = example if isinstance(example, tuple) else (example,)
     arrays = {i: x for i, x in enumerate(args) if hasattr(x, "dtype")}
 
-    def traced(state: Any, given: dict[int, Any]) -> None:
-        call(state, *(given.get(i, x) for i, x in enumerate(args)))
+    def traced(state: Any, given: dict[int, Any]) -> list[jax.Array]:
+        found = call(state, *(given.get(i, x) for i, x in enumerate(args)))
+        return [x for x in jax.tree.leaves(found) if isinstance(x, jax.Array)]
 
-    jax.eval_shape(traced, state, arrays)
+    recorder.note_readers(jax.make_jaxpr(traced)(state, arrays).jaxpr)
 
 
 def _check_dtype(dtype: Any) -> None:
