@@ -188,6 +188,50 @@ def test_nothing_is_computed():
     assert [one.name for one in found] == ["conv/kernel"]
 
 
+def test_arguments_may_be_passed_by_name_and_in_containers():
+    class Net(nnx.Module):
+        def __init__(self):
+            self.conv = nnx.Conv(2, 2, (3, 3), **RANDOM)
+
+        def __call__(self, x, factor, *, train, mask=None):
+            assert (train, factor) == (False, 2)
+            assert all(isinstance(each, jax.core.Tracer) for each in (x["x"], mask))
+            return factor * self.conv(x["x"]) * mask
+
+    class InLinen(linen.Module):
+        @linen.compact
+        def __call__(self, x, factor, *, train, mask=None):
+            assert (train, factor) == (False, 2)
+            return factor * linen.Conv(2, (3, 3), name="conv")(x["x"]) * mask
+
+    shape = jax.ShapeDtypeStruct((1, 4, 5, 2), jnp.float32)
+    options = {"train": False, "mask": shape}
+    model, params = InLinen(), {"conv": {"kernel": np.zeros((3, 3, 2, 2), "float32")}}
+    for found in (
+        layers(partial(Net(), **options), ({"x": shape}, 2)),
+        layers(partial(model, **options), ({"x": shape}, 2), params),
+    ):
+        assert [one.name for one in found] == ["conv/kernel"]
+        assert found[0].geometry.grid == (4, 5)
+
+
+def test_an_attribute_may_be_called_params():
+    class Net(nnx.Module):
+        def __init__(self):
+            self.params = nnx.Dict(conv=nnx.Conv(2, 2, (3, 3), **RANDOM))
+
+        def __call__(self, x):
+            return self.params.conv(x)
+
+    net = Net()
+    found = layers(net, jnp.zeros((1, 4, 4, 2)))
+    assert [one.name for one in found] == ["params/conv/kernel"]
+    inside = project_tree(nnx.to_pure_dict(nnx.state(net, nnx.Param)), found, 0.1)
+    nnx.update(net, inside)
+    shown = as_matrix(jax.jit(net)(basis((4, 4, 2))))
+    assert 0.09 < np.linalg.norm(shown, 2) <= 0.1 * (1 + 1e-6)
+
+
 def test_what_is_not_known_is_named_with_the_reason():
     class Net(nnx.Module):
         def __init__(self):

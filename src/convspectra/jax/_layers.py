@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,8 +14,8 @@ from .._layer.layer import Layer, scale_outputs
 from .._text import cell
 from .._training import FoundLayers
 from ._modules import to_layer
-from ._paths import Path, leaves_by_path
-from ._record import BatchNorm, Recorder, Use, follow_linen, follow_nnx
+from ._paths import Path, leaves_by_path, without_collection
+from ._record import BatchNorm, Call, Recorder, Use, follow_linen, follow_nnx
 
 STATISTICS = "batch_stats"  # linen's name for what BatchNorms have counted
 
@@ -41,6 +42,7 @@ def layers(
     Parameters
     ----------
     model : flax.nnx.Module or flax.linen.Module
+        Or `functools.partial` of one, with arguments that it takes by name.
     example : array, jax.ShapeDtypeStruct, or tuple
         An input of the model, or all of its arguments. Only the shapes and dtypes of
         arrays matter.
@@ -62,33 +64,11 @@ def layers(
         for each, as "name@32x32"; a dense layer is a kernel with one tap. Weights are
         JAX arrays in the layout of `Layer`.
     """
-    if isinstance(model, nnx.Module):
-        if params is not None:
-            raise TypeError(
-                "`params` must be None for an nnx model, which has its own."
-            )
-        params, follow = nnx.state(model, (nnx.Param, nnx.BatchStat)), follow_nnx
-    elif isinstance(model, linen.Module):
-        if params is None:
-            raise TypeError(
-                "`params` must be the parameters of a linen model, got None. Pass "
-                '`model.init(key, example)["params"]`, or the trained ones.'
-            )
-        follow = follow_linen
-    else:
-        raise TypeError(
-            "`model` must be a module of flax.nnx or flax.linen, got "
-            f"{type(model).__name__}."
-        )
-    arrays = leaves_by_path(params)
-    for path, leaf in arrays.items():
-        if not hasattr(leaf, "__array__"):
-            raise TypeError(
-                f"The parameters of the model must be arrays, got {leaf!r} for "
-                f"{'/'.join(path)!r}. Initialize it first."
-            )
+    call = _call_of(model, example)
+    arrays = _arrays_of(call.model, params)
     recorder = Recorder(arrays, batch_norms=fold_batch_norm)
-    follow(model, example, recorder)
+    follow = follow_nnx if isinstance(call.model, nnx.Module) else follow_linen
+    follow(call, recorder)
     uses, skipped = recorder.uses, recorder.skipped
     known = {use.path for use in uses}
     for path, leaf in arrays.items():
@@ -98,6 +78,46 @@ def layers(
     several = Counter(path for path, _ in {(use.path, use.geometry) for use in uses})
     found = tuple(_layer(use, arrays, several[use.path] > 1) for use in uses)
     return Layers(found, skipped, uses)
+
+
+def _call_of(model: Any, example: Any) -> Call:
+    args = example if isinstance(example, tuple) else (example,)
+    if isinstance(model, partial):
+        return Call(model.func, (*model.args, *args), model.keywords)
+    return Call(model, args, {})
+
+
+def _arrays_of(model: Any, params: Any) -> dict[Path, Any]:
+    """The parameters of a model, and the statistics of BatchNorms if they are known.
+
+    A linen model's parameters are without the name of their collection.
+    """
+    if isinstance(model, nnx.Module):
+        if params is not None:
+            raise TypeError(
+                "`params` must be None for an nnx model, which has its own."
+            )
+        arrays = leaves_by_path(nnx.state(model, (nnx.Param, nnx.BatchStat)))
+    elif isinstance(model, linen.Module):
+        if params is None:
+            raise TypeError(
+                "`params` must be the parameters of a linen model, got None. Pass "
+                '`model.init(key, example)["params"]`, or the trained ones.'
+            )
+        whole = leaves_by_path(params)
+        arrays = {without_collection(path): leaf for path, leaf in whole.items()}
+    else:
+        raise TypeError(
+            "`model` must be a module of flax.nnx or flax.linen, got "
+            f"{type(model).__name__}."
+        )
+    for path, leaf in arrays.items():
+        if not hasattr(leaf, "__array__"):
+            raise TypeError(
+                f"The parameters of the model must be arrays, got {leaf!r} for "
+                f"{'/'.join(path)!r}. Initialize it first."
+            )
+    return arrays
 
 
 def _layer(use: Use, arrays: Mapping[Path, jax.Array], several: bool) -> Layer:

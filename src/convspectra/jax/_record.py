@@ -15,6 +15,15 @@ from ._readers import not_counted, numbered, numbers_read
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A model, and what it is called with."""
+
+    model: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class BatchNorm:
     """A BatchNorm of a model."""
 
@@ -77,7 +86,7 @@ class Recorder:
     ) -> Any:
         """Call a module, and note what it does."""
         # The input may be passed by its name.
-        x = args[0] if args else next(iter(kwargs.values()), None)
+        x: Any = args[0] if args else next(iter(kwargs.values()), None)
         if self._is_folded(module, x):
             norm, apart = BatchNorm(path, module.epsilon), not_counted(x)
             self._makers[id(x)][1].readers[norm] = None
@@ -118,7 +127,7 @@ class Recorder:
             return None
 
 
-def follow_linen(model: Any, example: Any, recorder: Recorder) -> None:
+def follow_linen(call: Call, recorder: Recorder) -> None:
     """Note the calls of modules while a linen model is initialized, by shapes only."""
 
     def intercept(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
@@ -127,25 +136,26 @@ def follow_linen(model: Any, example: Any, recorder: Recorder) -> None:
         module = context.module
         return recorder.call(module, module.path, call, args, kwargs)
 
-    def call(key: Any, *args: Any) -> Any:
-        return model.init_with_output({"params": key, "dropout": key}, *args)
+    def initialize(key: Any, *args: Any, **kwargs: Any) -> Any:
+        rngs = {"params": key, "dropout": key}
+        return call.model.init_with_output(rngs, *args, **kwargs)
 
     with linen.intercept_methods(intercept):
-        _trace(call, jax.random.key(0), example, recorder)
+        _trace(initialize, jax.random.key(0), call, recorder)
 
 
-def follow_nnx(model: Any, example: Any, recorder: Recorder) -> None:
+def follow_nnx(call: Call, recorder: Recorder) -> None:
     """Note the calls of modules of a copy of an nnx model, by shapes only."""
-    graph, state = nnx.split(model)
+    graph, state = nnx.split(call.model)
 
-    def call(state: Any, *args: Any) -> Any:
+    def call_copy(state: Any, *args: Any, **kwargs: Any) -> Any:
         copy = nnx.merge(graph, state)
         for path, module in list(nnx.iter_modules(copy)):
             if role_of(module) or is_batch_norm(module) or computes_kernels(module):
                 _watch(module, tuple(map(str, path)), recorder)
-        return copy(*args)
+        return copy(*args, **kwargs)
 
-    _trace(call, state, example, recorder)
+    _trace(call_copy, state, call, recorder)
 
 
 def _watch(module: Any, path: Path, recorder: Recorder) -> None:
@@ -162,14 +172,19 @@ def _watch(module: Any, path: Path, recorder: Recorder) -> None:
 
 
 def _trace(
-    call: Callable[..., Any], state: Any, example: Any, recorder: Recorder
+    function: Callable[..., Any], state: Any, call: Call, recorder: Recorder
 ) -> None:
-    """Trace call(state, *example) by shapes; what is no array is a constant."""
-    args = example if isinstance(example, tuple) else (example,)
-    arrays = {i: x for i, x in enumerate(args) if hasattr(x, "dtype")}
+    """Trace a function of the state and all arguments, by the shapes of arrays.
 
-    def traced(state: Any, given: dict[int, Any]) -> list[jax.Array]:
-        found = call(state, *(given.get(i, x) for i, x in enumerate(args)))
+    What is no array is a constant.
+    """
+    given, structure = jax.tree.flatten((call.args, call.kwargs))
+    arrays = {i: x for i, x in enumerate(given) if hasattr(x, "dtype")}
+
+    def traced(state: Any, arrays: dict[int, Any]) -> list[jax.Array]:
+        each = [arrays.get(i, x) for i, x in enumerate(given)]
+        args, kwargs = jax.tree.unflatten(structure, each)
+        found = function(state, *args, **kwargs)
         return [x for x in jax.tree.leaves(found) if isinstance(x, jax.Array)]
 
     recorder.note_readers(jax.make_jaxpr(traced)(state, arrays).jaxpr)
