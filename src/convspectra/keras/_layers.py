@@ -19,7 +19,8 @@ class Layers(FoundLayers[Use]):
     ----------
     found : tuple of Layer
     skipped : dict of str to str
-        The names of other layers with kernels, and why they are left out.
+        The names of other layers with kernels, and of each BatchNormalization that may
+        have to be folded but is not, and why.
     """
 
 
@@ -36,8 +37,11 @@ def layers(model: keras.layers.Layer, *, fold_batch_norm: bool = False) -> Layer
         It must be built.
     fold_batch_norm : bool
         Whether to fold a BatchNormalization, with its moving statistics, into the layer
-        before it, as in deployment. The layer is then named "layer+norm". A layer with
-        an activation of its own is not folded.
+        before it, as in deployment. The layer is then named "layer+norm". One whose
+        output several of them read appears once with each, and also by itself if
+        anything else reads it, or the model returns it. A layer with an activation of
+        its own is not folded. What comes before a BatchNormalization is known in graphs
+        of layers alone; elsewhere it is skipped.
 
     Returns
     -------
@@ -51,9 +55,9 @@ def layers(model: keras.layers.Layer, *, fold_batch_norm: bool = False) -> Layer
     check_is_built(model)
     recorder = Recorder(model, batch_norms=fold_batch_norm)
     uses = recorder.uses
-    several = Counter(use.name for use in uses)
+    several = Counter(name for name, _ in {(use.name, use.geometry) for use in uses})
     found = tuple(_layer(use, several[use.name] > 1) for use in uses)
-    return Layers(found, recorder.skipped, tuple(uses))
+    return Layers(found, recorder.skipped | recorder.not_folded, tuple(uses))
 
 
 def _layer(use: Use, several: bool) -> Layer:

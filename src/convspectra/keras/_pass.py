@@ -89,6 +89,7 @@ def bring_inside(
     start = time.perf_counter()
     check_is_built(model)
     recorder = Recorder(model, batch_norms=fold_batch_norm)
+    _check_folds(recorder)
     targets, skipped = targets_of(recorder, max_norm, linear=linear)
     made: dict[int, Enforced] = {}
     wrong: dict[int, str] = {}
@@ -111,6 +112,17 @@ def bring_inside(
         if made[number].is_changed:
             target.write(made[number].weight)
     return Pass(changes, skipped, time.perf_counter() - start)
+
+
+def _check_folds(recorder: Recorder) -> None:
+    """Refuse a model with a BatchNorm that its bounds might miss."""
+    if recorder.not_folded:
+        whys = "".join(f" {name}: {why}." for name, why in recorder.not_folded.items())
+        raise ValueError(
+            "With `fold_batch_norm`, it must be known what comes before each "
+            f"BatchNormalization, but it is not.{whys} Make functional or Sequential "
+            "models of such layers, or leave out `fold_batch_norm`."
+        )
 
 
 def targets_of(

@@ -1,7 +1,7 @@
 """Which kernels a Keras model has, and which input sizes they see."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,8 @@ from .._layer.geometry import Geometry
 
 BatchNorm = keras.layers.BatchNormalization
 FIRST = "channels_first"
+NO_GRAPH = "it is in no graph of layers, which would say what comes before it"
+HIDDEN = "it comes after a layer that consists of others, and may go with one of them"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,27 +69,50 @@ def check_is_built(model: Any) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """A use, and what reads its output: BatchNorms to fold, None for all else."""
+
+    use: Use
+    readers: dict[BatchNorm | None, None] = field(default_factory=dict)
+
+
 class Recorder:
-    """The uses of a model's kernels, and the reasons why other layers have none."""
+    """The uses of a model's kernels, and the reasons why other layers have none.
+
+    Attributes
+    ----------
+    skipped : dict of str to str
+        The names of layers whose kernels are left out, and the reasons.
+    not_folded : dict of str to str
+        With `batch_norms`, the names of those BatchNorms of which nobody knows whether
+        they come right after a kernel, and the reasons.
+    """
 
     def __init__(self, model: keras.layers.Layer, *, batch_norms: bool) -> None:
         self.batch_norms = batch_norms
-        self._uses: list[Use] = []
+        self._seen: list[_Seen] = []
         self._owners: dict[str, keras.layers.Layer] = {}
         self.skipped: dict[str, str] = {}
-        # The places of uses by the outputs that they make, which are kept: their
-        # ids must not be given to others.
-        self._makers: dict[int, tuple[Any, int]] = {}
+        self.not_folded: dict[str, str] = {}
+        # What is seen by the outputs that it makes, None if another layer hides it. The
+        # outputs are kept: their ids must not be given to others.
+        self._makers: dict[int, tuple[Any, _Seen | None]] = {}
         graph = graph_of(model)
         if graph is None:
             self._note_built(model, ())
         else:
-            self._follow(graph, graph.inputs, ())
+            self._note_read(self._follow(graph, graph.inputs, ()))
 
     @property
     def uses(self) -> list[Use]:
         """In the order of execution; what is used at one size several times, once."""
-        distinct = {(u.name, u.geometry, u.batch_norm): u for u in self._uses}
+        each = [
+            replace(seen.use, batch_norm=norm)
+            for seen in self._seen
+            for norm in seen.readers or (None,)
+        ]
+        distinct = {(u.name, u.geometry, u.batch_norm): u for u in each}
         return list(distinct.values())
 
     def _follow(self, graph: Any, inputs: Any, names: tuple[str, ...]) -> Any:
@@ -107,22 +132,28 @@ class Recorder:
             return self._follow(inner, first, names)
         outputs = op.compute_output_spec(*args, **kwargs)
         if isinstance(op, BatchNorm):
-            if self.batch_norms:
-                self._note_batch_norm(op, first)
-        elif isinstance(op, keras.layers.Layer):
+            self._note_batch_norm(op, names, first)
+            return outputs
+        self._note_read((args, kwargs))
+        if isinstance(op, keras.layers.Layer):
+            before = len(self._seen)
             are_noted = self._note(op, names, getattr(first, "shape", None))
             if not are_noted:
                 self._note_inside(op, names)
+                if len(self._seen) > before:
+                    self._makers[id(outputs)] = outputs, None
             elif are_noted[-1] and _is_linear(op):
-                self._makers[id(outputs)] = outputs, len(self._uses) - 1
+                self._makers[id(outputs)] = outputs, self._seen[-1]
         return outputs
 
     def _note_built(self, layer: keras.layers.Layer, names: tuple[str, ...]) -> None:
         """Note a layer at the size that it was built for, as no graph says more."""
         graph = graph_of(layer)
         if graph is not None:
-            self._follow(graph, graph.inputs, names)
+            self._note_read(self._follow(graph, graph.inputs, names))
             return
+        if isinstance(layer, BatchNorm) and self.batch_norms:
+            self.not_folded["/".join(names or (layer.name,))] = NO_GRAPH
         built = layer.get_build_config() or {}
         if not self._note(layer, names or (layer.name,), built.get("input_shape")):
             self._note_inside(layer, names)
@@ -132,7 +163,10 @@ class Recorder:
         inside = layer._flatten_layers(include_self=False, recursive=False)
         for one in inside:
             self._note_built(one, (*names, one.name))
-        large = [v for v in layer._trainable_variables if len(v.shape) > 2]
+        # A wrapper may refer to the kernel of what it wraps.
+        theirs = {id(v) for one in inside for v in one.variables}
+        own = [v for v in layer._trainable_variables if id(v) not in theirs]
+        large = any(len(v.shape) > 2 for v in own)
         if large or (not inside and "conv" in type(layer).__name__.lower()):
             kind = type(layer).__name__
             why = f"a {kind} is not a layer whose geometry is known"
@@ -160,7 +194,7 @@ class Recorder:
                 self.skipped[name] = f"{error}".rstrip(".")
                 are_noted.append(False)
                 continue
-            self._uses.append(Use(name, layer, weight, role, geometry))
+            self._seen.append(_Seen(Use(name, layer, weight, role, geometry)))
             are_noted.append(True)
         return are_noted
 
@@ -173,14 +207,24 @@ class Recorder:
             path = f"{name}#{number}"
         return path
 
-    def _note_batch_norm(self, norm: BatchNorm, x: Any) -> None:
-        _, place = self._makers.get(id(x), (None, None))
-        if place is None:
+    def _note_read(self, values: Any) -> None:
+        """Note what is read by anything but a BatchNorm that is folded."""
+        for x in keras.tree.flatten(values):
+            _, seen = self._makers.get(id(x), (None, None))
+            if seen is not None:
+                seen.readers[None] = None
+
+    def _note_batch_norm(self, norm: BatchNorm, names: tuple[str, ...], x: Any) -> None:
+        if not self.batch_norms or id(x) not in self._makers:
             return
-        use = self._uses[place]
-        channels = 1 if use.layer.get_config().get("data_format") == FIRST else -1
-        if norm.axis in (channels, channels % len(x.shape)):
-            self._uses[place] = replace(use, batch_norm=norm)
+        _, seen = self._makers[id(x)]
+        if seen is None:
+            self.not_folded["/".join(names)] = HIDDEN
+            return
+        first = seen.use.layer.get_config().get("data_format") == FIRST
+        channels = 1 if first else -1
+        is_folded = norm.axis in (channels, channels % len(x.shape))
+        seen.readers[norm if is_folded else None] = None
 
 
 def described_of(

@@ -47,7 +47,9 @@ class SpectralClip(Callback):
         Whether to bound Dense layers too.
     fold_batch_norm : bool
         Whether to bound each layer together with the BatchNormalization after it, with
-        the moving statistics of the moment. They move on: call `apply` at the end.
+        the moving statistics of the moment. They move on: call `apply` at the end. The
+        model must be a graph of layers, functional or Sequential, wherever it has a
+        BatchNormalization.
     log : callable, optional
         Called as log(tag, value, step) for each layer with its norm before and after a
         pass, and with the share of the time.
@@ -121,7 +123,11 @@ class SpectralClip(Callback):
     def apply(self) -> Pass:
         """Make a pass now: bring every layer within its bound."""
         start, model = time.perf_counter(), self.model
-        assert model is not None  # `fit` sets it
+        if model is None:
+            raise ValueError(
+                "A SpectralClip must have a model before `apply`, and has none yet. "
+                "Pass it to `fit` first, or call `set_model(model)`."
+            )
         self.last = bring_inside(
             model,
             self.max_norm,
