@@ -93,7 +93,7 @@ def layers(
         )
     else:
         uses = uses_on_any_size(model)
-    several = Counter(use.name for use in uses.found)
+    several = Counter(n for n, _ in {(use.name, use.geometry) for use in uses.found})
     with undisturbed(model):  # a parametrization computes its weight
         found = tuple(_layer(use, several[use.name] > 1) for use in uses.found)
     return Layers(found, uses.skipped, tuple(uses.found))
