@@ -212,6 +212,20 @@ def with_geometry(
     return layers, skipped
 
 
+def completed(layer: StoredLayer, other: StoredLayer, options: Options) -> StoredLayer:
+    """The layer, with what only another file of its network states of its geometry.
+
+    As with `--like`, that counts more than options for all kernels.
+    """
+    missing = unstated(layer.kernel.stated)
+    if "transposed" in missing:
+        missing = (*missing, "output_padding")
+    more = {k: v for k, v in other.kernel.stated.items() if k in missing}
+    kernel = replace(layer.kernel, stated={**layer.kernel.stated, **more})
+    (found,), _ = with_geometry([kernel], options)
+    return found
+
+
 def unstated(stated: Mapping[str, Any]) -> tuple[str, ...]:
     """The fields of a geometry that are not known from what is stated."""
     missing = [name for name in FIELDS if stated.get(name) is None]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checkpoint.select import Options, StoredLayer, select
+from .._checkpoint.select import Options, StoredLayer, completed, select
 from .._layer.layer import Layer
 from .._norm.operator_norm import operator_norm
 from .._report.affordable import too_large
@@ -37,16 +37,18 @@ def diff(args: argparse.Namespace) -> int:
     """Compare the norms of the layers that two files share."""
     options = options_of(args)
     pairs, alone, skipped = _pairs(args.before, args.after, options)
-    if any(after.geometry.grid is None for _, after in pairs):
+    layers = [layer for pair in pairs for layer in pair]
+    if any(layer.geometry.grid is None for layer in layers):
         say(EVERY_SIZE)
-    if any(after.unknown for _, after in pairs):
+    if any(layer.unknown for layer in layers):
         say(ASSUMED)
     rows = []
     with progress("diff") as shown:
         for pair in shown.of(pairs, lambda pair: pair[1].name):
             files = (args.before, args.after)
             before, after = (_load(path, one) for path, one in zip(files, pair))
-            unknown = pair[1].unknown_without_size
+            either = [field for one in pair for field in one.unknown_without_size]
+            unknown = tuple(dict.fromkeys(either))
             rows.append(_growth(before, after, unknown, options))
     rows.sort(key=lambda row: -row["growth_upper"])
     if args.json:
@@ -69,14 +71,22 @@ def diff(args: argparse.Namespace) -> int:
 def _pairs(
     one: Path, other: Path, options: Options
 ) -> tuple[list[tuple[StoredLayer, StoredLayer]], list[str], dict[str, str]]:
-    """Layers of two files with the same name and shape, those alone, and why."""
+    """Layers of two files with the same name and shape, those alone, and why.
+
+    What only one file states of a layer holds for both: two geometries would pass for
+    growth, or hide it.
+    """
     skipped: dict[str, str] = {}
     before, after = (_by_name(path, options, skipped) for path in (one, other))
     pairs, alone = [], []
     for name in {**before, **after}:
         if name in before and name in after:
-            if before[name].kernel.shape == after[name].kernel.shape:
-                pairs.append((before[name], after[name]))
+            pair = before[name], after[name]
+            if pair[0].kernel.shape == pair[1].kernel.shape:
+                with naming(name):
+                    first = completed(*pair, options)
+                    second = completed(*pair[::-1], options)
+                pairs.append((first, second))
                 continue
             skipped[name] = "has a different shape in each file"
         skipped.setdefault(name, f"is not in {one if name not in before else other}")
