@@ -137,6 +137,42 @@ def test_a_boundary_that_wraps_can_have_no_lower_bound():
     assert norm_of(layer, ("grid",), 1e-4).lower == NO_LOWER
 
 
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        ("grid",),  # as in a first look
+        ("stride",),
+        ("stride", "dilation", "groups"),
+        ("stride", "dilation", "groups", "transposed"),
+    ],
+)
+@pytest.mark.parametrize("padding", [((3, 4),), 1])
+def test_a_known_circle_may_repeat_outputs(rng, unknown, padding):
+    weight = rng.standard_normal((4, 2, 3))
+    known = {"padding": padding, "boundary": "circular"}
+    everything = norms(
+        weight,
+        grid=range(1, 9) if {"grid", "transposed"} & set(unknown) else [2],
+        stride=(1, 2, 3) if "stride" in unknown else [1],
+        dilation=(1, 2, 3) if "dilation" in unknown else [1],
+        groups=(1, 4) if "groups" in unknown else [1],
+        transposed=(False, True) if "transposed" in unknown else [False],
+        **{field: [value] for field, value in known.items()},
+    )
+    norm = norm_of(Layer("k", weight, Geometry(2, **known)), unknown, 1e-4)
+    assert max(everything) <= norm.upper * (1 + SLACK)
+    least = 0.4 if padding == 1 else 0.3  # on a circle of one site all taps add up
+    assert max(everything) > least * norm.upper
+
+
+def test_a_transposed_circle_without_a_size(rng):
+    weight = rng.standard_normal((2, 2, 4))
+    options = {"stride": 2, "padding": 1, "transposed": True}
+    norm = norm_of(Layer("k", weight, Geometry(None, **options)), ("grid",), 1e-4)
+    for grid in range(1, 9):
+        assert norm_by_matrix(weight, Geometry(grid, **options)) <= norm.upper
+
+
 @pytest.mark.parametrize("boundary", ["zeros", "circular", "reflect", "replicate"])
 @pytest.mark.parametrize("padding", ["same", 70, 140])
 def test_a_wide_dilation_without_a_size(boundary, padding, rng):

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer, scale_outputs
+from .._layer.stencil import misfit_on_circles
 from . import Kernel, Network, read_network
 from .like import described_by
 
@@ -286,6 +287,13 @@ def _geometry(kernel: Kernel, stated: Mapping[str, Any]) -> Geometry:
             f"has {kernel.shape[0]} channels, which {geometry.groups} groups do not "
             "divide"
         )
+    if (
+        stated.get("boundary") is None
+        and geometry.grid is None
+        and misfit_on_circles(geometry, kernel.shape[2:]) is not None
+    ):
+        # By default it is a circle, which this padding rules out.
+        return replace(geometry, boundary="zeros")
     return geometry
 
 

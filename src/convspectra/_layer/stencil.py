@@ -141,7 +141,13 @@ def resolve(shape: tuple[int, ...], geometry: Geometry) -> Stencil:
         max_padding=max_padding,
     )
     if boundary_of(found.boundary).is_circular and found.axes is None:
-        _check_padding_on_any_grid(full, found)
+        misfit = misfit_on_circles(full, kernel)
+        if misfit is not None:
+            raise ValueError(
+                f"Circular padding of {misfit} reads some input sites more often than "
+                "others, so that no bound holds for every grid. State the grid, or "
+                'take padding "same".'
+            )
     return found
 
 
@@ -247,20 +253,23 @@ def _reads_all_taps(stencil: Stencil, axis: int) -> bool:
     return bool((differ & (read[:, 0] >= 0)).any())
 
 
-def _check_padding_on_any_grid(geometry: Geometry, stencil: Stencil) -> None:
-    """Refuse circular padding with which no grid is a torus, or part of one."""
+def misfit_on_circles(
+    geometry: Geometry, kernel: tuple[int, ...]
+) -> tuple[int, int] | None:
+    """The padding on some axis with which no circle is a torus, or part of one.
+
+    None if there is no such axis. The geometry has an entry per axis.
+    """
     if not isinstance(geometry.padding, tuple):  # "same"
-        return
-    more = per_axis(geometry.output_padding, len(stencil.kernel))
+        return None
+    axes = len(kernel)
+    stride, dilation, more = (
+        per_axis(sizes, axes)
+        for sizes in (geometry.stride, geometry.dilation, geometry.output_padding)
+    )
     for axis, (before, after) in enumerate(geometry.padding):
-        spare = stencil.reach[axis] - before - after
-        if stencil.transposed:
-            fits = spare + more[axis] == stencil.stride[axis]
-        else:
-            fits = spare > 0
-        if not fits:
-            raise ValueError(
-                f"Circular padding of {(before, after)} reads some input sites more "
-                "often than others, so that no bound holds for every grid. State the "
-                'grid, or take padding "same".'
-            )
+        spare = dilation[axis] * (kernel[axis] - 1) + 1 - before - after
+        is_torus = spare + more[axis] == stride[axis]
+        if not (is_torus if geometry.transposed else spare > 0):
+            return before, after
+    return None

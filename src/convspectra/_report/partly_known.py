@@ -15,6 +15,7 @@ from .._layer.layer import Layer
 from .._layer.stencil import stencil_of
 from .._norm.norm_bounds import lower_bound
 from .._norm.operator_norm import NormBounds, operator_norm
+from .._norm.rounding import UP
 from .._route import method_of
 
 WIDEST = 64  # padding and dilation up to which a layer is looked at as it is
@@ -32,12 +33,12 @@ def norm_of(
     as it pads has no bound unless padding and dilation are known. Where no lower bound
     is known, it is `NO_LOWER`.
     """
-    geometry = _covering(layer, unknown) if unknown else layer.geometry
-    norm = operator_norm(layer.weight, geometry, rtol, budget=budget)
-    lower, upper = (float(to_numpy(x)) for x in (norm.lower, norm.upper))
     if unknown:
-        lower = _lower(layer, unknown, rtol, budget)
-    return NormBounds(lower, upper, norm.method, norm.grid)
+        norm = _bounded_by(_covering(layer, unknown), layer, unknown, rtol, budget)
+        return replace(norm, lower=_lower(layer, unknown, rtol, budget))
+    norm = operator_norm(layer.weight, layer.geometry, rtol, budget=budget)
+    lower, upper = (float(to_numpy(x)) for x in (norm.lower, norm.upper))
+    return replace(norm, lower=lower, upper=upper)
 
 
 def upper_if_depthwise(
@@ -52,12 +53,29 @@ def upper_if_depthwise(
     if "groups" not in unknown or inputs > 1 or channels == 1:
         return None
     geometry = replace(_covering(layer, unknown), groups=channels)
-    norm = operator_norm(layer.weight, geometry, rtol, budget=budget)
-    return float(to_numpy(norm.upper))
+    return _bounded_by(geometry, layer, unknown, rtol, budget).upper
+
+
+def _bounded_by(
+    covering: Geometry,
+    layer: Layer,
+    unknown: Collection[str],
+    rtol: float,
+    budget: float | None,
+) -> NormBounds:
+    """The bound that a covering geometry gives of the layer, and none from below."""
+    norm = operator_norm(layer.weight, covering, rtol, budget=budget)
+    upper = float(to_numpy(norm.upper))
+    repeats = _repeated_outputs(layer, unknown) if covering.grid is None else 1
+    if repeats > 1:
+        upper *= math.sqrt(repeats) * UP
+    return replace(norm, lower=NO_LOWER, upper=upper)
 
 
 def _covering(layer: Layer, unknown: Collection[str]) -> Geometry:
     """A geometry whose norm is at least that of each which is still possible.
+
+    But for the outputs that a circle repeats, if it has no grid: `_repeated_outputs`.
 
     Groups are blocks of the layer in one group. A stride leaves out rows of stride 1,
     other grids and zero padding leave out rows and columns of a large enough torus, and
@@ -80,7 +98,13 @@ def _covering(layer: Layer, unknown: Collection[str]) -> Geometry:
         )
     if set(unknown) <= {"grid", "groups", "transposed"}:
         return replace(geometry, grid=None) if "grid" in unknown else geometry
-    plain = replace(geometry, grid=None, stride=1, output_padding=0)
+    plain = replace(
+        geometry,
+        grid=None,
+        stride=1,
+        padding=_padding(layer, unknown),
+        output_padding=0,
+    )
     if "dilation" in unknown:
         plain = replace(plain, dilation=1)
     return replace(plain, boundary="zeros") if "boundary" in unknown else plain
@@ -99,18 +123,37 @@ def _check_repeats(geometry: Geometry, unknown: Collection[str]) -> None:
 
 
 def _padding(layer: Layer, unknown: Collection[str]) -> Padding:
-    """For no dilation, what repeats inputs as often as the layer's own padding does."""
-    if "boundary" in unknown:
+    """For any dilation, what repeats inputs as often as the layer's padding does."""
+    if "boundary" in unknown or not _repeats(layer.geometry):
         return "same"
     stencil = stencil_of(layer.weight, replace(layer.geometry, grid=None))
-    if not _repeats(layer.geometry):
-        return "same"
     return tuple((0, padded) for padded in stencil.max_padding)
 
 
 def _repeats(geometry: Geometry) -> bool:
     """Whether the boundary reads an input once more at a site beyond it."""
     return boundary_of(geometry.boundary).repeats(1) > 1
+
+
+def _repeated_outputs(layer: Layer, unknown: Collection[str]) -> int:
+    """How often a known circle has the same output at most, on a grid of any size.
+
+    Padding by the kernel's reach or more gives more outputs than there are sites: with
+    one site, all are the same. Less than that, or "same", gives no more.
+    """
+    geometry, kernel = layer.geometry, layer.weight.shape[2:]
+    if (
+        {"boundary", "padding"} & set(unknown)
+        or not boundary_of(geometry.boundary).is_circular
+        or not isinstance(geometry.padding, tuple)
+    ):
+        return 1
+    least = 1 if "dilation" in unknown else geometry.dilation
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, per_axis(least, len(kernel)))]
+    return math.prod(
+        1 + max(before + after - sites + 1, 0)
+        for (before, after), sites in zip(geometry.padding, reach)
+    )
 
 
 def _lower(

@@ -38,7 +38,8 @@ SURROGATE = (
 NOTE = f"{SURROGATE} Norm bounds hold for the layer itself."
 EVERY_SIZE = (
     "No input size is stated for some layers: their upper bounds hold for every size\n"
-    "(with a circular boundary, for every size that the stride divides)."
+    "(with a circular boundary that repeats no output, for every size that the stride\n"
+    "divides)."
 )
 NO_VALUES = f"{EVERY_SIZE} They have no values."
 ASSUMED = (
@@ -156,9 +157,10 @@ def _unknown(layers: Iterable[LayerSpectrum]) -> list[str]:
     if partly:
         found.append(
             f"Unknown of {len(partly)} of the layers: {', '.join(fields)}.\n"
-            "Their bounds hold for whatever these are, if the boundary is circular or\n"
-            "of zeros; where no lower bound does, it is unknown. State what you know\n"
-            "by --grid, --stride, --groups and --boundary, by --geometry or --like."
+            "Their bounds hold for whatever these are, with zero padding, or a\n"
+            "circular boundary that repeats no output; where no lower bound does, it\n"
+            "is unknown. State what you know by --grid, --stride, --groups and\n"
+            "--boundary, by --geometry or --like."
         )
     open_ = {x.name: x.upper_if_depthwise for x in partly if x.upper_if_depthwise}
     if open_:
