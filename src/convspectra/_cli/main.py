@@ -4,7 +4,9 @@ import argparse
 import io
 import os
 import sys
+import traceback
 from collections.abc import Callable
+from typing import TextIO
 
 from .arguments import parser
 from .diff import diff
@@ -28,13 +30,34 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 def run() -> None:
     """Run the command and exit with its code."""
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A name that stdout has no letters for must not end a report.
         sys.stdout.reconfigure(errors="backslashreplace")
-    code = main()
-    if code == GONE:  # what is left in the buffer has nowhere to go: let it go quietly
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    try:
+        code = main()
+    except Exception:  # Python's own code for it, 1, is that of `--fail-above`
+        say(traceback.format_exc())
+        code = 2
+    for stream in (sys.stdout, sys.stderr):
+        _let_go_of_what_cannot_be_written(stream)
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Let what is for a stream that is closed, as after `>&-`, go nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            setattr(sys, name, os.fdopen(nowhere, "w", errors="backslashreplace"))
+
+
+def _let_go_of_what_cannot_be_written(stream: TextIO) -> None:
+    """Empty the buffer of a stream, over which Python's exit would fail otherwise."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def main(argv: list[str] | None = None) -> int:

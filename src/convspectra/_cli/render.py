@@ -4,7 +4,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -150,8 +150,9 @@ def quoted(names: Iterable[str]) -> str:
 
 
 def say(text: str) -> None:
-    """Write a line to stderr, where it does not mix with data."""
-    sys.stderr.write(f"convspectra: {text}\n")
+    """Write a line to stderr, where it does not mix with data, if that is possible."""
+    with suppress(OSError):  # a full disk: the data are not to suffer from it
+        sys.stderr.write(f"convspectra: {text}\n")
 
 
 @contextmanager
