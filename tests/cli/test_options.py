@@ -162,3 +162,22 @@ def test_budget_is_kept_and_must_be_positive(capsys, network):
         assert main(["norm", "network.onnx", "--budget", budget]) == 2
         said = capsys.readouterr().err
         assert f"must be a positive number of seconds, got {budget!r}" in said
+
+
+@pytest.mark.parametrize(
+    ("like", "content", "reason"),
+    [
+        ("missing.onnx", None, "No such file or directory."),
+        ("garbage.onnx", b"nothing", "This must be a whole .onnx file"),
+        ("garbage.json", b"nothing", ""),
+        ("model.txt", b"", "A network must be in a file that ends in"),
+    ],
+)
+def test_errors_of_like_name_its_file(capsys, here, checkpoints, like, content, reason):
+    if content is not None:
+        (here / like).write_bytes(content)
+    one, other = checkpoints
+    for argv in (["norm", one], ["report", one], ["diff", one, other]):
+        assert main([*argv, "--like", like]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"convspectra: {one}: `--like` {like}: {reason}")

@@ -13,8 +13,8 @@ import numpy as np
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer, scale_outputs
 from .._layer.stencil import misfit_on_circles
-from . import Kernel, Network, read_network
-from .like import described_by
+from . import Kernel, Network, Sizes, read_network
+from .like import Describe, described_by
 
 Table = Mapping[str, Mapping[str, Any]]
 FIELDS = tuple(field.name for field in fields(Geometry))
@@ -123,10 +123,21 @@ def select(path: Path, options: Options) -> Selection:
         kernels, pointwise = leave_out_pointwise(kernels)
         skipped |= pointwise
     if options.like is not None:
-        describe = described_by(options.like, options.sizes)
+        describe = _described_by(options.like, options.sizes)
         kernels = [replace(x, stated={**describe(x), **x.stated}) for x in kernels]
     layers, misfits = with_geometry(kernels, options)
     return Selection(network, layers, skipped | misfits)
+
+
+def _described_by(path: Path, sizes: Sizes) -> Describe:
+    """As `described_by`; an error names this file, which is not the one to be read."""
+    try:
+        return described_by(path, sizes)
+    except OSError as error:
+        reason = f"{error.strerror}." if error.strerror else str(error)
+        raise ValueError(f"`--like` {path}: {reason}") from error
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise ValueError(f"`--like` {path}: {error}") from error
 
 
 def without_matrices(network: Network) -> Network:
