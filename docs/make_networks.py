@@ -18,8 +18,8 @@ SECTION = """
 What the command said of these files, and what it took, each in a process of its own on
 two cores: how many layers it found (and how many it only named), for how many the input
 size is known, the median and the largest relative gap between the bounds of a norm,
-seconds and peak memory. Files of weights alone state neither sizes nor padding, so that
-their layers have no lower bound.
+seconds and peak memory. Files of weights alone state no sizes, and most of their layers
+have no lower bound; gaps are of those that do.
 
 <!-- networks -->
 

@@ -168,8 +168,6 @@ def _lower(
     kernel = tuple(weight.shape[2:])
     grid = geometry.grid
     if math.prod(kernel) == 1:
-        if not _some_row_reads_a_site(geometry, unknown):
-            return NO_LOWER
         # Whichever site is read, it is multiplied by the one matrix.
         grid = (1,) * len(kernel)
         geometry = Geometry(grid, groups=geometry.groups, padding="valid")
@@ -187,19 +185,6 @@ def _lower(
         norm = operator_norm(weight, geometry, rtol, budget=budget)
         return float(to_numpy(norm.lower))
     return lower_bound(to_numpy(weight), stencil, rtol)
-
-
-def _some_row_reads_a_site(geometry: Geometry, unknown: Collection[str]) -> bool:
-    """Whether a kernel of one tap must read some site of its input.
-
-    With a stride and zeros before the first site it may step over all of a small input.
-    """
-    if "boundary" not in unknown and not boundary_of(geometry.boundary).is_zero:
-        return True
-    if "padding" in unknown:
-        return False
-    padding = geometry.padding
-    return not isinstance(padding, tuple) or not any(map(any, padding))
 
 
 def _smallest_grid(
