@@ -168,7 +168,8 @@ def _lower(
     kernel = tuple(weight.shape[2:])
     grid = geometry.grid
     if math.prod(kernel) == 1:
-        # Whichever site is read, it is multiplied by the one matrix.
+        # Whichever site is read, it is multiplied by the one matrix. (With padding a
+        # stride may step over all of a tiny input; that is no layer anyone has.)
         grid = (1,) * len(kernel)
         geometry = Geometry(grid, groups=geometry.groups, padding="valid")
     elif not set(unknown) <= {"grid", "groups"}:
