@@ -160,7 +160,7 @@ def conclude(options: Options, record: Record) -> list[Claim]:
         title = "with BatchNorm" if norm else "without BatchNorm"
         rows = [_row(ball, values) for ball, values in by_ball.items()]
         header = ["ball", "best", "median", "share that trained"]
-        tables.append(f"{title.capitalize()}:\n\n{table(header, rows)}\n")
+        tables.append(f"{title[0].upper()}{title[1:]}:\n\n{table(header, rows)}\n")
         summary[title] = [dict(zip(header, row)) for row in rows]
         claims += [_best(again, norm, title), *_robust(by_ball, title)]
     claims.append(_together(again))
