@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from onnx_models import make_node, model_of, stored, to_array, value
+from onnx_models import conv_model, make_node, model_of, stored, to_array, value
 from optional import needed
 from oracles import norm_by_matrix
 
@@ -181,3 +181,65 @@ def test_errors_of_like_name_its_file(capsys, here, checkpoints, like, content, 
         assert main([*argv, "--like", like]) == 2
         said = capsys.readouterr().err
         assert said.startswith(f"convspectra: {one}: `--like` {like}: {reason}")
+
+
+def said_by(capsys, *argv):
+    """What a command that runs says on stderr, in one line."""
+    assert main([*argv]) == 0
+    return " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--input", "1x2x8"], "`--input` changes nothing here: only a graph (.onnx"),
+        (["--fold"], "`--fold` changes nothing here: the file shows no BatchNorm"),
+        (
+            ["--like", "step2.npy"],
+            "`--like` changes nothing here: step2.npy says nothing of the geometry",
+        ),
+    ],
+)
+def test_an_option_that_changes_nothing_is_named(
+    capsys, checkpoints, options, sentence
+):
+    one, _ = checkpoints
+    for argv in (["norm", one], ["report", one], ["values", one, "--grid", "4"]):
+        assert sentence in said_by(capsys, *argv, *options)
+        assert "changes nothing" not in said_by(capsys, *argv)
+    assert f"{one}: {sentence}" in said_by(capsys, "diff", one, one, *options)
+
+
+@pytest.mark.usefixtures("network")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "norm network.onnx --input 1x2x5",
+        "norm network.onnx --fold",
+        "norm weights.npz --like network.onnx",
+    ],
+)
+def test_an_option_that_changes_something_is_not(capsys, line):
+    np.savez("weights.npz", conv=np.ones((2, 2, 3)))
+    assert "changes nothing" not in said_by(capsys, *line.split())
+
+
+def test_sizes_of_the_input_may_be_for_the_file_of_like(capsys, here, rng):
+    weight = rng.standard_normal((2, 2, 3))
+    np.savez("k.npz", w=weight)
+    model = conv_model(weight, ("L",), pads=[1, 1])
+    (here / "open.onnx").write_bytes(model.SerializeToString())
+    argv = ["norm", "k.npz", "--like", "open.onnx", "--input", "1x2x6"]
+    assert "changes nothing" not in said_by(capsys, *argv)
+    assert rows(capsys, *argv)["w"]["grid"] == [6]
+
+
+def test_clip_is_for_every_size_unless_one_is_stated(capsys, checkpoints):
+    argv = ["clip", checkpoints[0], "--max-norm", "0.5", "-o"]
+    for name, options in (("a.npy", []), ("b.npy", ["--grid", "none"])):
+        (row,) = rows(capsys, *argv, name, *options).values()
+        assert row["grid"] is None
+    np.testing.assert_array_equal(np.load("a.npy"), np.load("b.npy"))
+    assert main(["clip", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "or none for every input size at once (default)" in said

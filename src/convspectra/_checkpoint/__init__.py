@@ -161,6 +161,12 @@ def read_network(
     return found.read(path, layout, sizes)
 
 
+def has_graph(path: Path) -> bool:
+    """Whether a file, or the one in a folder, says which size each layer sees."""
+    found = _format_of(weights_file(path))
+    return found is not None and found.graph
+
+
 def files_of(path: Path) -> list[Path]:
     """All files that a network consists of, beginning with the one that is read first.
 

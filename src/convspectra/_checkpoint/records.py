@@ -68,7 +68,7 @@ class Network:
     """The kernels of a file in their order, and (name, reason) of what is no kernel.
 
     `copy_with(target, arrays)` is the reader's part of `write`. `advice` are sentences
-    on what a user could add, so that more is known.
+    on what a user could add, so that more is known, and on options without effect.
     """
 
     kernels: tuple[Kernel, ...]

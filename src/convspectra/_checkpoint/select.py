@@ -14,6 +14,7 @@ from .._layer.geometry import Geometry
 from .._layer.layer import Layer, scale_outputs
 from .._layer.stencil import misfit_on_circles
 from . import Kernel, Network, Sizes, read_network
+from .idle import idle_fold, idle_input, idle_like
 from .like import Describe, described_by
 
 Table = Mapping[str, Mapping[str, Any]]
@@ -122,9 +123,15 @@ def select(path: Path, options: Options) -> Selection:
     if options.skip_pointwise:
         kernels, pointwise = leave_out_pointwise(kernels)
         skipped |= pointwise
+    idle = [] if options.sizes is None else idle_input(path, options.like)
+    if options.fold:
+        idle += idle_fold(kernels)
     if options.like is not None:
         describe = _described_by(options.like, options.sizes)
-        kernels = [replace(x, stated={**describe(x), **x.stated}) for x in kernels]
+        more = [replace(x, stated={**describe(x), **x.stated}) for x in kernels]
+        idle += idle_like(options.like, kernels, more)
+        kernels = more
+    network = replace(network, advice=(*network.advice, *idle))
     layers, misfits = with_geometry(kernels, options)
     return Selection(network, layers, skipped | misfits)
 

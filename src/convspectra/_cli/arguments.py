@@ -205,7 +205,7 @@ def _add_clip(commands: Any) -> None:
         "kernel.npy --grid 32x32 --max-norm 1 -o clipped.npy",
         "model.safetensors --grid 32 --max-norm 1 --rounds 10 -o clipped.safetensors",
     )
-    add_file(clip, grid=sizes)
+    add_file(clip, grid=sizes_or_none)
     add_budget(clip)
     add_bound(clip)
     clip.add_argument(

@@ -104,6 +104,8 @@ def _by_name(
     """The layers of a file by name; why others are not among them goes to `skipped`."""
     with naming("", path):
         selected = select(path, options)
+    for sentence in selected.network.advice:
+        say(f"{path}: {sentence}")
     large = {layer.name: too_large(layer) for layer in selected.layers}
     for name, reason in (selected.skipped | large).items():
         if reason:

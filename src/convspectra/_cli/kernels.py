@@ -57,7 +57,7 @@ def values(args: argparse.Namespace) -> int:
     found: list[LayerSpectrum] = []
 
     def measure(layer: Layer, _: Unknown) -> None:
-        layer.geometry.resolve_axes(layer.weight.shape[2:])  # which needs a grid
+        _check_grid(layer)
         found.append(layer_spectrum(layer, args.rtol, budget=args.budget))
 
     _, skipped = _each(args, measure)
@@ -148,6 +148,7 @@ def compare(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
 
     def measure(layer: Layer, _: Unknown) -> None:
+        _check_grid(layer)
         norm = norm_of(layer, (), args.rtol, args.budget)
         found = [
             ("operator_norm", "attained lower bound", Lower(norm.lower)),
@@ -165,6 +166,15 @@ def compare(args: argparse.Namespace) -> int:
     _, skipped = _each(args, measure)
     _show(args, COMPARISON, rows, skipped)
     return 0
+
+
+def _check_grid(layer: Layer) -> None:
+    """Refuse a layer whose input size nobody states."""
+    if layer.geometry.grid is None:
+        raise ValueError(
+            "The input size must be known here, and is not. State --grid, or --input "
+            "for a file with a graph."
+        )
 
 
 def _change(
