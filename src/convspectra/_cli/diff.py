@@ -81,12 +81,14 @@ def _pairs(
     pairs, alone = [], []
     for name in {**before, **after}:
         if name in before and name in after:
-            pair = before[name], after[name]
-            if pair[0].kernel.shape == pair[1].kernel.shape:
+            first, second = before[name], after[name]
+            if first.kernel.shape == second.kernel.shape:
                 with naming(name):
-                    first = completed(*pair, options)
-                    second = completed(*pair[::-1], options)
-                pairs.append((first, second))
+                    both = (
+                        completed(first, second, options),
+                        completed(second, first, options),
+                    )
+                pairs.append(both)
                 continue
             skipped[name] = "has a different shape in each file"
         skipped.setdefault(name, f"is not in {one if name not in before else other}")
