@@ -131,6 +131,9 @@ class _Krylov:
     basis: Array  # (count, steps, length), orthonormal
 
 
+# OpenBLAS may set the flag of an invalid operation where all numbers are finite: seen
+# on AVX-512 for a product of five rows.
+@np.errstate(invalid="ignore")
 def _lanczos(
     gram: Callable[[Array], Array],
     start: Array,
