@@ -19,6 +19,7 @@ def rates(monkeypatch):
     """A machine that takes 1 s to begin and 1 ms per matrix, whatever its size."""
     known = {(job, c): (1.0, 1e-3) for job in _plan.JOBS for c in _plan.CALIBRATION}
     monkeypatch.setattr(_plan, "_measured", lambda: known)
+    monkeypatch.setattr(_plan, "LISTING_SECONDS", 0.0)
     with machine(1e9, cores=1):
         yield
 
@@ -72,6 +73,31 @@ def test_double_precision_and_groups_cost_more(rates):
     assert double.norm.seconds == single.norm.seconds  # always in double
     grouped = plan(weight(64, 16, 3, 3), Geometry(grid=(8, 8), groups=4))
     assert grouped.values.seconds == pytest.approx(1 + 136e-3)
+
+
+@pytest.mark.parametrize("job", ["values", "clip"])
+def test_frequencies_and_their_phase_factors_are_priced(rates, job, monkeypatch):
+    def cost(*shape):
+        return getattr(plan(weight(*shape), Geometry(2**16)), job)
+
+    count, more = 2**15 + 1, 256 - 9
+    products = 4 * 2 * 2 / _plan.product_rate()
+    assert cost(2, 2, 256).seconds == pytest.approx(
+        1 + count * (1e-3 + more * (_plan.PHASE_SECONDS + products))
+    )
+    # Those of one channel come from a transform, not one by one.
+    seconds = 2**16 * _plan.TRANSFORM_SECONDS[job]
+    assert cost(1, 1, 256).seconds == pytest.approx(1 + seconds)
+    assert cost(1, 1, 256).memory > cost(1, 1, 3).memory + 40 * 2**16
+    monkeypatch.setattr(_plan, "LISTING_SECONDS", 1e-3)
+    assert cost(2, 2, 3).seconds == pytest.approx(1 + (count + 2**16) * 1e-3)
+
+
+def test_a_clip_needs_the_phase_factors_of_all_taps(rates):
+    found = plan(weight(4, 4, 7, 7, 7), Geometry((32,) * 3))
+    more = found.clip.seconds - found.values.seconds
+    count = (32**3 + 8) // 2
+    assert more == pytest.approx(count * (343 - (7 + 49)) * _plan.PHASE_SECONDS)
 
 
 def test_beyond_what_was_measured_costs_grow_with_the_cube(rates):

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -12,7 +13,14 @@ from ._base import cached, positive
 from ._bound.clip import clip
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, circular_surrogate, stencil_of
-from ._maps.symbol import WORKING_SET, count_frequencies, pattern_of
+from ._maps.symbol import (
+    WORKING_SET,
+    count_frequencies,
+    factors_needed,
+    pattern_of,
+    varying_sizes,
+)
+from ._maps.transform import transform_count
 from ._price import (
     BASE_MEMORY,
     TAPS,
@@ -29,11 +37,15 @@ from ._spectrum import singular_values
 # Kernels that are measured: 3x3, with so many channels, each on two grids. The
 # difference between the grids tells what one matrix costs.
 CALIBRATION = {1: (16, 96), 2: (8, 64), 16: (8, 40), 64: (16, 32), 192: (8, 14)}
-# Bytes per point of a grid, while its frequencies are listed: measured.
-LISTING_BYTES = 85
+# Seconds and bytes per point of a grid, while its frequencies are listed; seconds per
+# phase factor; and for each point and transform of a whole grid (in the clip there and
+# back), and the bytes that it takes: measured.
+LISTING_SECONDS, LISTING_BYTES, PHASE_SECONDS = 3e-8, 65, 2e-8
+TRANSFORM_SECONDS, TRANSFORM_BYTES = {"values": 5e-8, "clip": 1.2e-7}, 64
 # The tolerance of the norm that is priced: the default.
 RTOL = 1e-4
-JOBS: dict[str, Callable[[Array, Geometry], object]] = {
+Job: TypeAlias = Literal["values", "clip"]
+JOBS: dict[Job, Callable[[Array, Geometry], object]] = {
     "values": singular_values,
     # At about half of the norm.
     "clip": lambda weight, geometry: clip(weight, geometry, 3 * len(weight) ** 0.5),
@@ -100,7 +112,7 @@ def plan(weight: Array, geometry: Geometry, *, budget: float | None = None) -> P
     )
 
 
-def _on_torus(job: str, torus: Stencil, *, real: bool, double: bool) -> Cost:
+def _on_torus(job: Job, torus: Stencil, *, real: bool, double: bool) -> Cost:
     """Of all matrices of a torus that has a grid."""
     size = symbol_size(torus, real=real)
     side, other = size.side, size.longer_side
@@ -113,15 +125,43 @@ def _on_torus(job: str, torus: Stencil, *, real: bool, double: bool) -> Cost:
     each += 4 * side * other * max(taps_each(torus) - TAPS, 0) / product_rate()
     number = 8 if double else 4
     kernel = torus.groups * torus.out_channels * torus.in_channels * torus.taps
-    memory = 10 * number * kernel + BASE_MEMORY
-    memory += LISTING_BYTES * math.prod(torus.rows)
-    memory += min(3 * matrices * side * other * 2 * number, WORKING_SET)
+    frequencies = of_frequencies(job, torus, real=real)
+    memory = 10 * number * kernel + BASE_MEMORY + frequencies.memory
+    if _transforms(torus):
+        each = 0.0
+    else:
+        memory += min(3 * matrices * side * other * 2 * number, WORKING_SET)
     if job == "values":
         memory += 2 * number * math.prod(torus.rows) * torus.groups * side
-    return Cost(fixed + matrices * each, memory)
+    return Cost(fixed + frequencies.seconds + matrices * each, memory)
 
 
-def _measured_at(job: str, side: int) -> tuple[float, float]:
+def of_frequencies(job: Job, torus: Stencil, *, real: bool) -> Cost:
+    """Of what a job does before there are matrices: lists, phase factors, transforms.
+
+    But for the phase factors that the measured kernels have as well: see `TAPS`.
+    """
+    pattern, points = pattern_of(torus), math.prod(torus.rows)
+    seconds, memory = LISTING_SECONDS * points, LISTING_BYTES * points
+    if transforms := _transforms(torus):
+        sites = math.prod(varying_sizes(pattern, torus.rows).tolist())
+        seconds += TRANSFORM_SECONDS[job] * transforms * sites
+        memory += TRANSFORM_BYTES * transforms // torus.groups * sites
+    else:
+        # A clip goes back to the kernel, and needs those of all taps for that.
+        each = torus.taps if job == "clip" else factors_needed(pattern)
+        count = count_frequencies(pattern, torus.rows, real=real)
+        seconds += PHASE_SECONDS * count * max(each - TAPS, 0)
+    return Cost(seconds, memory)
+
+
+def _transforms(torus: Stencil) -> int:
+    """Transforms of the whole grid that take the place of phase factors, if any."""
+    shape = (torus.groups, torus.out_channels, torus.in_channels)
+    return transform_count(pattern_of(torus), shape)
+
+
+def _measured_at(job: Job, side: int) -> tuple[float, float]:
     """Seconds that a job takes to start, and per matrix: measured, or interpolated."""
     sides = list(CALIBRATION)
     beyond = max(side / sides[-1], 1.0) ** 3
@@ -133,7 +173,7 @@ def _measured_at(job: str, side: int) -> tuple[float, float]:
 
 
 @cached(maxsize=None)
-def _measured() -> dict[tuple[str, int], tuple[float, float]]:
+def _measured() -> dict[tuple[Job, int], tuple[float, float]]:
     """Seconds to start and per matrix, for each job and number of channels."""
     found = {}
     for channels, grids in CALIBRATION.items():

@@ -20,7 +20,7 @@ from ._arrays.array import (
 from ._arrays.host import from_numpy, numpy_or_none, numpy_view, one_thread
 from ._arrays.linalg import svdvals, svdvals_of_single
 from ._arrays.sharding import replicated
-from ._arrays.threads import BLAS_SMALL_SIDE, spread
+from ._arrays.threads import BLAS_SMALL_SIDE, cores, spread
 from ._base import cached
 from ._layer.geometry import Geometry
 from ._layer.stencil import Stencil, resolve, stencil_of
@@ -35,6 +35,7 @@ from ._maps.symbol import (
     taps_of,
 )
 from ._maps.symbol_values import values_at
+from ._maps.transform import lengths_at, transform_pays
 from ._route import values_route
 
 LEAST = 8  # frequencies that are worth a thread for LAPACK
@@ -188,7 +189,9 @@ def _by_lapack(taps: Taps, kept: Frequencies) -> np.ndarray:
     values = np.empty(shape, taps.weight.real.dtype)
 
     def some(start: int, stop: int) -> None:
-        values[start:stop] = _by_library(taps, kept, slice(start, stop))
+        for part in chunks(taps, stop - start, copies=4 * cores()):
+            own = slice(start + part.start, start + part.stop)
+            values[own] = _by_library(taps, kept, own)
 
     spread(some, len(kept), least=LEAST)
     return values
@@ -202,7 +205,9 @@ def _on_host(weight: np.ndarray, stencil: Stencil, *, is_compiled: bool) -> np.n
         short, replace(stencil, out_channels=short.shape[0] // stencil.groups)
     )
     kept = frequencies_of(taps.pattern, stencil.rows, real=not is_complex(weight))
-    if is_compiled:
+    if transform_pays(taps):
+        values = lengths_at(taps, kept.points, kept.grid_sizes)
+    elif is_compiled:
         values = values_at(taps, kept.points, kept.grid_sizes)
     else:
         values = _by_lapack(taps, kept)

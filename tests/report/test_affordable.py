@@ -159,6 +159,13 @@ def test_small_layers_come_first_and_a_budget_allows_more(tmp_path, rng, monkeyp
     assert "select fewer layers by --key" in found["large"].values
 
 
+def test_phase_factors_count(tmp_path):
+    """A thousand taps for each of 65537 frequencies: seconds, for four numbers each."""
+    np.savez(tmp_path / "k.npz", k=np.zeros((2, 2, 1024)))
+    layers = select(tmp_path / "k.npz", Options(geometry={"grid": 2**17})).layers
+    assert "values would take about" in excesses(layers, 1.0)["k"].values
+
+
 def test_values_of_a_1x1_layer_cost_one_decomposition(tmp_path, rng):
     np.savez(tmp_path / "k.npz", one=rng.standard_normal((256, 256, 1, 1)))
     layers = select(tmp_path / "k.npz", Options(geometry={"grid": 100})).layers

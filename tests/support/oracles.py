@@ -43,6 +43,7 @@ TORUS = {
             "transposed": True,
         },
     ),
+    "one-channel-many-taps": ((1, 1, 20), {"grid": 12}),
     "one-dimensional": ((3, 4, 5), {"grid": 9}),
     "three-dimensional": ((2, 2, 2, 3, 2), {"grid": (3, 2, 4), "stride": (1, 2, 1)}),
     "transposed-one-by-one": ((3, 4, 1, 1), {"grid": 4, "transposed": True}),

@@ -25,7 +25,8 @@ from .._base import positive, size
 from .._layer.geometry import Geometry
 from .._layer.stencil import circular_surrogate, stencil_of
 from .._maps.split_complex import BatchedSymbols
-from .._maps.symbol import block_size
+from .._maps.symbol import block_size, varying_sizes
+from .._maps.transform import lengths, transform_pays, transformed_back, transforms
 from .._route import COMPILED_CLIP_COUNT, clip_is_compiled
 from .blocks import TorusBlocks, torus_blocks
 
@@ -95,6 +96,17 @@ def clip(
 
 def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) -> Array:
     """`kernel` with its singular values clipped into [least, most], then cropped."""
+    if not least and is_host(kernel) and transform_pays(blocks.taps):
+        change = _soft_threshold_by_transform(blocks, kernel, most)
+    else:
+        change = _removed_by_frequency(blocks, kernel, least, most)
+    return kernel - change * asarray_like(kernel, 1 / blocks.merged)[:, None]
+
+
+def _removed_by_frequency(
+    blocks: TorusBlocks, kernel: Array, least: float, most: float
+) -> Array:
+    """What a clip takes off the matrices, as a kernel."""
     change, first = 0.0, 0
     numbers = np.arange(len(blocks.weights))
     to_remove = partial(_soft_threshold, most=most)
@@ -117,7 +129,21 @@ def _clip_once(blocks: TorusBlocks, kernel: Array, least: float, most: float) ->
     for part in blocks.parts(numbers[first:]):
         removed = _of_each(to_remove, blocks.of(kernel, part))
         change = change + blocks.fold(removed, part)
-    return kernel - change * asarray_like(kernel, 1 / blocks.merged)[:, None]
+    return change
+
+
+def _soft_threshold_by_transform(
+    blocks: TorusBlocks, kernel: np.ndarray, most: float
+) -> np.ndarray:
+    """The soft-thresholded part as a kernel, if each matrix has one singular value."""
+    taps = replace(blocks.taps, weight=kernel)
+    sizes = varying_sizes(taps.pattern, blocks.frequencies.grid_sizes)
+    by_group = []
+    for matrices in transforms(taps, sizes):
+        share = 1 - most / np.maximum(lengths(matrices), most)
+        by_group.append(transformed_back(matrices * share, taps, sizes))
+    change = np.concatenate(by_group, axis=1).astype(kernel.dtype)
+    return change.real if blocks.real else change
 
 
 def _in_whole_vectors(blocks: TorusBlocks, itemsize: int) -> int:
@@ -140,9 +166,9 @@ def _soft_threshold_many(
     symbols = BatchedSymbols(replace(blocks.taps, weight=kernel))
     found: dict[int, np.ndarray] = {}
 
-    def fold(first: int, part: np.ndarray, re: np.ndarray, im: np.ndarray) -> None:
-        weighted = blocks.phases(part) * blocks.weights[part, None]
-        found[first] = symbols.fold_back(re, im, weighted)
+    def fold(own: slice, phase: Array, re: np.ndarray, im: np.ndarray) -> None:
+        weighted = phase * blocks.weights[numbers[own], None]
+        found[own.start] = symbols.fold_back(re, im, weighted)
 
     _each_soft_threshold(blocks, symbols, most, numbers, fold)
     # In order of frequency, so that the sum does not depend on the threads.
@@ -160,13 +186,12 @@ def soft_thresholded(
     side = min(blocks.shape)
     if not clip_is_compiled(len(numbers), side, real=True, on_host=True, raises=False):
         to_remove = partial(_soft_threshold, most=most)
-        return _of_each(to_remove, blocks.of(kernel, numbers)[:, 0])
+        return _of_each(to_remove, blocks.of(kernel, numbers))[:, 0]
     symbols = BatchedSymbols(replace(blocks.taps, weight=kernel))
     found = np.empty((len(numbers), *blocks.shape), kernel.dtype)
 
-    def keep(first: int, part: np.ndarray, re: np.ndarray, im: np.ndarray) -> None:
-        own = found[first : first + len(part)]
-        own.real, own.imag = (x.transpose(2, 0, 1) for x in (re, im))
+    def keep(own: slice, _: Array, re: np.ndarray, im: np.ndarray) -> None:
+        found[own].real, found[own].imag = (x.transpose(2, 0, 1) for x in (re, im))
 
     _each_soft_threshold(blocks, symbols, most, numbers, keep)
     return found
@@ -177,22 +202,23 @@ def _each_soft_threshold(
     symbols: BatchedSymbols,
     most: float,
     numbers: np.ndarray,
-    use: Callable[[int, np.ndarray, np.ndarray, np.ndarray], None],
+    use: Callable[[slice, Array, np.ndarray, np.ndarray], None],
 ) -> None:
-    """Call use(index of the first, frequencies, re, im), in threads, for all numbers.
+    """Call use(part of the numbers, phase factors, re, im), in threads, for all.
 
     With the soft-thresholded parts, (out, columns, frequencies * groups).
     """
     from .._compiled.soft_threshold import soft_threshold
 
     bound = symbols.dtype.type(most)
-    size = block_size(math.prod(blocks.shape) * blocks.taps.channel_shape[0])
+    entries = math.prod(blocks.shape) * blocks.taps.channel_shape[0]
+    size = block_size(max(entries, len(blocks.taps.shifts)))
 
     def some(start: int, stop: int) -> None:
         workspace = symbols.workspace(min(size, stop - start))
         for first in range(start, stop, size):
-            part = numbers[first : min(first + size, stop)]
-            phase = blocks.phases(part)
+            own = slice(first, min(first + size, stop))
+            phase = blocks.phases(numbers[own])
             re, im = symbols.at(phase[:, symbols.taps_needed], workspace)
             tall = re.shape[0] >= re.shape[1]
             if not tall:
@@ -200,7 +226,7 @@ def _each_soft_threshold(
             soft_threshold(re, im, bound, 0, re.shape[2])
             if not tall:
                 re, im = re.swapaxes(0, 1), im.swapaxes(0, 1)
-            use(first, part, re, im)
+            use(own, phase, re, im)
 
     spread(some, len(numbers), least=size)
 

@@ -125,6 +125,13 @@ def first_axis_taps(pattern: Pattern) -> int:
     return first if first < len(pattern.shifts) else 1
 
 
+def factors_needed(pattern: Pattern) -> int:
+    """Phase factors that a frequency of a real kernel needs."""
+    first = first_axis_taps(pattern)
+    taps = len(pattern.shifts)
+    return first + taps // first if first > 1 else taps
+
+
 def common_steps(shifts: np.ndarray) -> np.ndarray:
     """The largest step that all shifts are multiples of, on each axis."""
     return np.maximum(np.gcd.reduce(shifts, axis=0), 1)
@@ -266,18 +273,21 @@ def frequencies_of(
 
 
 def _frequencies(pattern: Pattern, rows: tuple[int, ...], real: bool) -> Frequencies:
-    grid_sizes = np.array(rows)
-    every = np.indices(rows).reshape(len(rows), -1).T * _differs(pattern, rows)
-    number = np.ravel_multi_index(tuple(every.T), rows)
+    axes = [np.arange(n) % m for n, m in zip(rows, varying_sizes(pattern, rows))]
+    # Of all frequencies with the same values, the one with the smallest number.
+    first = np.ravel_multi_index(np.ix_(*axes), rows)
     if real:
-        conjugate = np.ravel_multi_index(tuple((-every % grid_sizes).T), rows)
-        number = np.minimum(number, conjugate)
-    points, index, counts = np.unique(number, return_inverse=True, return_counts=True)
+        opposite = np.ix_(*(-f % n for f, n in zip(axes, rows)))
+        first = np.minimum(first, np.ravel_multi_index(opposite, rows))
+    counts = np.bincount(first.reshape(-1))
+    points = np.flatnonzero(counts)
+    index = np.empty_like(counts)
+    index[points] = np.arange(len(points))
     return Frequencies(
         points=np.stack(np.unravel_index(points, rows), axis=-1),
-        grid_sizes=grid_sizes,
-        stands_for=counts,
-        representative=index.reshape(rows),
+        grid_sizes=np.array(rows),
+        stands_for=counts[points],
+        representative=index[first],
     )
 
 
@@ -290,7 +300,7 @@ def _kept_frequencies(
 
 def count_frequencies(pattern: Pattern, rows: tuple[int, ...], *, real: bool) -> int:
     """How many `frequencies_of` would return, without listing them."""
-    points = np.where(_differs(pattern, rows), rows, 1).tolist()
+    points = varying_sizes(pattern, rows).tolist()
     return count_up_to_conjugates(points) if real else math.prod(points)
 
 
@@ -300,9 +310,13 @@ def count_up_to_conjugates(points: Sequence[int]) -> int:
     return (math.prod(points) + self_conjugate) // 2
 
 
-def _differs(pattern: Pattern, rows: tuple[int, ...]) -> np.ndarray:
-    """On which axes matrices depend on the frequency: not all taps have one shift."""
-    return np.any((pattern.shifts - pattern.shifts[0]) % np.array(rows), axis=0)
+def varying_sizes(pattern: Pattern, rows: Sequence[int] | np.ndarray) -> np.ndarray:
+    """The sizes of a grid, but 1 for axes on which matrices are all the same.
+
+    But for a factor of size 1: there all taps have the same shift.
+    """
+    shifts = pattern.shifts - pattern.shifts[0]
+    return np.where(np.any(shifts % np.array(rows), axis=0), rows, 1)
 
 
 def block_size(entries: int) -> int:
@@ -318,7 +332,12 @@ def chunks(taps: Taps, count: int, *, copies: int = 4) -> list[slice]:
     """Slices over `count` frequencies: `copies` of their matrices and phases fit."""
     groups, out, _ = taps.channel_shape
     numbers_each = groups * out * taps.columns + len(taps.shifts)
-    size = max(1, WORKING_SET // (16 * copies * numbers_each))
+    return slices(count, WORKING_SET // (16 * copies * numbers_each))
+
+
+def slices(count: int, most: int) -> list[slice]:
+    """Slices over `count` frequencies, of at most so many, but at least one each."""
+    size = max(1, most)
     return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 
 

@@ -7,11 +7,13 @@ import numpy as np
 from .._arrays.array import Array
 from .._arrays.threads import cores, spread
 from .split_complex import BatchedSymbols
-from .symbol import Taps, block_size, chunks, phase_like, symbol
+from .symbol import Taps, block_size, chunks, phase_like, slices, symbol
 
 # The largest side of which a vector's worth of matrices stays in the cache, and the
 # fewest matrices that are worth a vector.
 BATCHED_VALUES_SIDE, BATCHED_COUNT = 128, 4
+# Phase factors that are made together: 4 MB, which the cache mostly holds.
+PHASE_FACTORS = 2**18
 # Products that are worth a thread: sides cubed, of matrices one by one and in batches.
 THREAD_PRODUCTS, BATCHED_THREAD_PRODUCTS = 2**18, 2**20
 
@@ -25,7 +27,10 @@ def values_at(
     values = np.empty(shape, taps.weight.real.dtype)
     if len(frequencies) * groups >= BATCHED_COUNT and shape[-1] <= BATCHED_VALUES_SIDE:
         symbols = BatchedSymbols(taps)
-        set_values(symbols, symbols.phases(frequencies, grid_sizes), values)
+        most = PHASE_FACTORS // len(symbols.taps_needed)
+        for part in slices(len(frequencies), most):
+            phases = symbols.phases(frequencies[part], grid_sizes)
+            set_values(symbols, phases, values[part])
     else:
         for part in chunks(taps, len(frequencies)):
             phase = phase_like(taps, frequencies[part], grid_sizes)

@@ -8,16 +8,17 @@ import numpy as np
 
 from .._checkpoint.select import StoredLayer
 from .._layer.stencil import stencil_of
+from .._plan import of_frequencies
 from .._price import NOMINAL, Machine, of_values, this_machine
 
 # What all the values of a file may take together, unless the user states a budget.
 SECONDS = 60.0
 # Memory that they may take together, and as much that each norm may take.
 BYTES = 2**32
-# Memory that is needed at most, measured. For each frequency and axis while values are
-# computed; for each byte of the values while their statistics are; and for each number
-# of the padded input and the output while a layer that is no torus is applied to both.
-FREQUENCY_BYTES, VALUES_BYTES, NUMBER_BYTES = 112, 6, 50
+# Memory that is needed at most, measured. For each byte of the values while their
+# statistics are computed; and for each number of the padded input and the output while
+# a layer that is no torus is applied to both.
+VALUES_BYTES, NUMBER_BYTES = 6, 50
 # Numbers of a padded input and output up to which other commands apply a layer: these
 # are asked for that very size.
 MOST_NUMBERS = 2**30
@@ -152,11 +153,11 @@ def _cost(layer: StoredLayer, machine: Machine) -> _Cost:
     numbers = stencil.in_channels * read + stencil.out_channels * written
     cost = of_values(torus, machine)
     kept = cost.memory * (2 if layer.kernel.dtype in DOUBLE else 1)
-    frequencies = len(torus.rows) * math.prod(torus.rows)
+    frequencies = of_frequencies("values", torus, real=True)
     return _Cost(
-        seconds=cost.seconds,
+        seconds=cost.seconds + frequencies.seconds,
         kept_bytes=kept,
-        values_bytes=FREQUENCY_BYTES * frequencies + VALUES_BYTES * kept,
+        values_bytes=frequencies.memory + VALUES_BYTES * kept,
         # A torus is not applied: its norm is that of a matrix for some frequency.
         numbers=0.0 if stencil.is_torus else stencil.groups * numbers,
     )
