@@ -143,7 +143,7 @@ def _soft_threshold_by_transform(
         share = 1 - most / np.maximum(lengths(matrices), most)
         by_group.append(transformed_back(matrices * share, taps, sizes))
     change = np.concatenate(by_group, axis=1).astype(kernel.dtype)
-    return change.real if blocks.real else change
+    return np.real(change) if blocks.real else change
 
 
 def _in_whole_vectors(blocks: TorusBlocks, itemsize: int) -> int:
@@ -191,7 +191,8 @@ def soft_thresholded(
     found = np.empty((len(numbers), *blocks.shape), kernel.dtype)
 
     def keep(own: slice, _: Array, re: np.ndarray, im: np.ndarray) -> None:
-        found[own].real, found[own].imag = (x.transpose(2, 0, 1) for x in (re, im))
+        part = found[own]
+        part.real, part.imag = (x.transpose(2, 0, 1) for x in (re, im))
 
     _each_soft_threshold(blocks, symbols, most, numbers, keep)
     return found
