@@ -28,6 +28,7 @@ METHODS = (*BOUNDS, tensor_norm)
 ROUNDING = 1e-12  # relative: some thousand roundings of double precision
 TAPS_THAT_MERGE_OR_READ_ZEROS = {
     "kernel-past-grid",
+    "one-channel-many-taps",
     "grid-of-one",
     "dilated-common-divisor",
     "dilated-strided",
