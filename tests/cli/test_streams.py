@@ -28,8 +28,16 @@ def run(redirection, *argv):
     """Run the command with a redirection of sh."""
     if FULL in redirection and not Path(FULL).exists():
         pytest.skip(f"there is no {FULL} here")
-    line = [sys.executable, "-m", "convspectra", *argv]
-    shell = ["sh", "-c", f'"$@" {redirection}', "sh", *line]
+    if (
+        "2>&-" in redirection
+        and _run(redirection, "-c", "import numpy.f2py").returncode
+    ):
+        pytest.skip("this version of NumPy can't be imported without stderr")
+    return _run(redirection, "-m", "convspectra", *argv)
+
+
+def _run(redirection, *argv):
+    shell = ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, *argv]
     return subprocess.run(shell, capture_output=True, check=False, text=True)
 
 
