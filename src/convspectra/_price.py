@@ -19,6 +19,7 @@ from ._maps.symbol import (
     WORKING_SET,
     common_steps,
     count_up_to_conjugates,
+    factors_needed,
     first_axis_taps,
     pattern_of,
 )
@@ -219,7 +220,7 @@ def of_torus(
         start += SCREENING_SECONDS
     if size.is_searched:
         start *= ROUNDS
-        start += FACTOR_SECONDS * size.first_boxes * _factors(torus)
+        start += FACTOR_SECONDS * size.first_boxes * factors_needed(pattern_of(torus))
     kernel = torus.groups * torus.out_channels * torus.in_channels * torus.taps
     held = min(48 * size.groups * count * side * other, WORKING_SET)
     memory = 80 * kernel + BASE_MEMORY + int(held)
@@ -244,12 +245,6 @@ def taps_each(torus: Stencil) -> float:
     pattern = pattern_of(torus)
     first = first_axis_taps(pattern)
     return 2 * torus.taps / first if first > 1 else torus.taps / len(pattern.phases)
-
-
-def _factors(torus: Stencil) -> int:
-    """Phase factors that a frequency needs."""
-    first = first_axis_taps(pattern_of(torus))
-    return first + torus.taps // first if first > 1 else torus.taps
 
 
 def of_values(torus: Stencil, machine: Machine) -> Cost:
