@@ -46,8 +46,7 @@ def norm_along(weight, geometry, rtol=1e-4, *, method=None, **changed):
         route = torus_route(method, embedding(stencil)[0], **options)
     if changed.get("closing") == "block compression" and not one_real_group:
         changed["closing"] = None
-    changed_route = replace(route, **changed)
-    return norm_by(lambda _: changed_route, weight, stencil, rtol)
+    return norm_by(weight, stencil, rtol, route=replace(route, **changed))
 
 
 @contextmanager

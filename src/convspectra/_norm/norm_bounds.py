@@ -16,6 +16,7 @@ from .._route import NormRoute, norm_route
 from .banded_norm import banded_norm
 from .bounds import Bounds
 from .groups import by_groups, distinct_groups, groups_that_count
+from .live_channels import by_live_channels
 from .matrix_norm import by_matrix
 from .part import part_inside
 from .reshaped import by_reshaping
@@ -60,23 +61,35 @@ def norm_bounds(
     stencil: Stencil,
     rtol: float,
     *,
+    budget: float | None = None,
     upper_only: bool = False,
     route: NormRoute | None = None,
 ) -> Bounds:
-    """Bounds of the norm for plain numbers, by the route for this layer if not stated.
+    """Bounds of the norm for plain numbers.
 
-    With `upper_only` the lower bound of an embedding is 0: nothing is computed for it.
+    If no route is stated, by that of the layer's live channels, within the budget. With
+    `upper_only` the lower bound of an embedding is 0: nothing is computed for it.
     """
     double, scale = normalized(weight)
-    if route is None:
-        real, host = not is_complex(double), is_host(double)
-        route = norm_route(
-            stencil, real=real, on_host=host, rtol=rtol, upper_only=upper_only
+
+    def bound(weight: Array, stencil: Stencil) -> Bounds:
+        real, host = not is_complex(weight), is_host(weight)
+        own = route or norm_route(
+            stencil,
+            real=real,
+            on_host=host,
+            rtol=rtol,
+            budget=budget,
+            upper_only=upper_only,
         )
-    bound = partial(_follow, route, rtol=rtol, upper_only=upper_only)
-    if stencil.groups > 1 and not stencil.is_torus:
-        chosen = distinct_groups(double, stencil)
-        bounds = by_groups(bound, double, stencil, chosen)
+        follow = partial(_follow, own, rtol=rtol, upper_only=upper_only)
+        if stencil.groups == 1 or stencil.is_torus:
+            return follow(weight, stencil)
+        chosen = distinct_groups(weight, stencil)
+        return by_groups(follow, weight, stencil, chosen)
+
+    if route is None:
+        bounds = by_live_channels(bound, double, stencil)
     else:
         bounds = bound(double, stencil)
     if bounds.lower > bounds.upper:

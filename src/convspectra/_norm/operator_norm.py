@@ -1,7 +1,6 @@
 """A lower and an upper bound on the operator norm of a layer."""
 
 import math
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -119,7 +118,8 @@ def operator_norm(
         `lower <= norm <= upper`, rounding included, by one of these methods:
 
         - "frequencies": the layer is block diagonal in the Fourier basis. The bounds
-          agree to `rtol`.
+          agree to `rtol`, unless nearly all of very many frequencies have the same norm
+          in a part of the channels, and there is no time to tell them apart.
         - "matrix": any other layer whose matrix is small: at most `2**28` for its
           entries times its shorter side (645 x 645, or many smaller matrices in
           groups). The bounds agree to `rtol`.
@@ -143,8 +143,8 @@ def operator_norm(
           which contains this one as a block; the lower bound is attained on the layer
           itself.
         - "supremum": grid None. With a zero or circular boundary the bounds agree to
-          `rtol`; with any other, the upper bound is multiplied by the most that the
-          padding can contribute on the smallest grid.
+          `rtol`, with the same exception; with any other, the upper bound is multiplied
+          by the most that the padding can contribute on the smallest grid.
         - "reshaped": layers for which none of these is within the budget. The bounds
           come from the norm of the kernel as one matrix, and are up to sqrt(taps)
           apart, more where padding repeats sites.
@@ -165,13 +165,7 @@ def operator_norm(
         budget = positive("budget", budget)
     elif (found := _norm_by_shortcut(weight, geometry, rtol)) is not None:
         return found
-    stencil = stencil_of(weight, geometry)
-
-    def find_route(plain: Array) -> NormRoute:
-        real, host = not is_complex(plain), is_host(plain)
-        return norm_route(stencil, real=real, on_host=host, rtol=rtol, budget=budget)
-
-    return norm_by(find_route, weight, stencil, rtol)
+    return norm_by(weight, stencil_of(weight, geometry), rtol, budget=budget)
 
 
 def _norm_by_shortcut(
@@ -222,21 +216,26 @@ def _layer_of_one_matrix(
 
 
 def norm_by(
-    find_route: Callable[[Array], NormRoute],
     weight: Array,
     stencil: Stencil,
     rtol: float,
+    *,
+    budget: float | None = None,
+    route: NormRoute | None = None,
 ) -> NormBounds:
-    """The norm of a layer by the route for its plain numbers.
+    """The norm of a layer by this route, or by that for its plain numbers.
 
     Where these are not known yet, under `jit`, the method is the last of the route.
     """
-    last = find_route(weight)
+    real, host = not is_complex(weight), is_host(weight)
+    last = route or norm_route(
+        stencil, real=real, on_host=host, rtol=rtol, budget=budget
+    )
     method = last.closing or last.method
 
     def bounds_of(plain: Array) -> Bounds:
         nonlocal method
-        found = norm_bounds(plain, stencil, rtol, route=find_route(plain))
+        found = norm_bounds(plain, stencil, rtol, budget=budget, route=route)
         method = found.method
         return found
 
