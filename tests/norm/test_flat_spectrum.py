@@ -9,8 +9,10 @@ from convspectra import Geometry, operator_norm, singular_values
 from convspectra._layer.stencil import stencil_of
 from convspectra._maps.symbol import taps_of
 from convspectra._norm.boxes import CONTINUOUS, first_boxes
-from convspectra._norm.flat_spectrum import may_be_flat, smallest_square
+from convspectra._norm.flat_spectrum import flat_groups, smallest_squares
 from convspectra._norm.rounding import UNIT_DOUBLE, of_symbol
+from convspectra._norm.search import _Search
+from convspectra._route import NormRoute
 
 
 def orthogonal(rng, channels, size, axes=2):
@@ -49,8 +51,9 @@ def test_no_singular_value_is_below_the_bound(rng, shape, amount):
     taps = taps_of(kernel.astype(complex), stencil)
     fine = singular_values(kernel, Geometry((60,) * axes if axes < 3 else (24,) * axes))
     boxes = first_boxes(taps.degree, np.full(axes, CONTINUOUS), real=True)
-    found = smallest_square(taps, boxes, 0.0, of_symbol(taps, UNIT_DOUBLE))
-    assert amount > 0.1 or may_be_flat(taps, fine.max())
+    only, allowance = np.array([0]), of_symbol(taps, UNIT_DOUBLE)
+    found = smallest_squares(taps, only, boxes, 0.0, allowance)[0]
+    assert amount > 0.1 or flat_groups(taps, fine.max()).tolist() == [0]
     assert found <= fine.min() ** 2
     if amount <= 1e-2:  # then it is of use
         assert found >= fine.max() ** 2 * (1 - 10 * amount - 1e-9)
@@ -86,4 +89,46 @@ def test_one_loud_frequency_among_equal_ones(rng):
 def test_random_kernels_are_not_flat(rng):
     kernel = rng.standard_normal((16, 16, 3, 3))
     taps = taps_of(kernel.astype(complex), stencil_of(kernel, Geometry((8, 8))))
-    assert not may_be_flat(taps, singular_values(kernel, Geometry((8, 8))).max())
+    norm = singular_values(kernel, Geometry((8, 8))).max()
+    assert not len(flat_groups(taps, norm))
+
+
+@pytest.mark.parametrize("algorithm", ["search", "search by values"])
+def test_groups_may_be_flat_at_different_levels(algorithm, rng):
+    """Each has a smallest square of its own, or none if it is far from flat."""
+    levels = (0.3, 1.0, 0.0, 0.9)
+    kernels = [level * orthogonal(rng, 4, 2, 3) for level in levels]
+    kernels.append(0.05 * rng.standard_normal(kernels[0].shape))
+    kernel, groups = np.concatenate(kernels), np.arange(5)
+    stencil = stencil_of(kernel, Geometry((64,) * 3, groups=5))
+    taps = taps_of(kernel, stencil)
+    assert flat_groups(taps, 1.0).tolist() == [1, 3]
+    boxes = first_boxes(taps.degree, np.full(3, CONTINUOUS), real=True)
+    allowance = of_symbol(taps, UNIT_DOUBLE)
+    found = smallest_squares(taps, groups, boxes, 0.0, allowance)
+    np.testing.assert_allclose(found[:4], np.square(levels), atol=1e-9)
+    assert (found[:4] <= np.square(levels)).all()
+    assert found[4] == 0
+    peak = _Search(taps, boxes, NormRoute("supremum", algorithm), 1e-4).run()
+    assert peak.group == 1
+    assert 1 - 1e-12 <= peak.lower <= 1 + 1e-12 <= peak.upper <= 1 + 1e-4
+
+
+@pytest.mark.parametrize("algorithm", ["search", "search by values"])
+def test_a_search_that_would_hardly_end_has_bounds_further_apart(algorithm, rng):
+    """At every frequency one value is 1, and another is anything below."""
+    kernel = np.zeros((8, 8, 3, 3))
+    kernel[:4, :4] = orthogonal(rng, 4, 3)
+    kernel[4:, 4:] = 0.05 * rng.standard_normal((4, 4, 3, 3))
+    fine = singular_values(kernel, Geometry((60, 60)))
+    assert fine.max() == pytest.approx(1)
+    assert fine.min() < 0.3
+    taps = taps_of(kernel, stencil_of(kernel, Geometry((64, 64))))
+    boxes = first_boxes(taps.degree, np.full(2, CONTINUOUS), real=True)
+    search = _Search(taps, boxes, NormRoute("supremum", algorithm), 1e-4)
+    search.most_boxes = 4 * len(boxes)
+    peak = search.run()
+    assert peak.lower <= 1 + 1e-12 <= peak.upper
+    assert 1e-3 < peak.upper / peak.lower - 1 < 0.05
+    patient = _Search(taps, boxes, NormRoute("supremum", algorithm), 1e-4).run()
+    assert patient.upper <= patient.lower * (1 + 1e-4)

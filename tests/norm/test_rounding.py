@@ -72,12 +72,13 @@ def test_a_box_is_below_the_bound_if_its_center_is_below_the_threshold(axes, fla
     search = _Search(taps, boxes, route, 1e-4, half_step)
     allowance = rounding.of_symbol(taps, UNIT_DOUBLE)
     search.threshold = 20 * allowance.absolute  # where that counts
-    search.smallest_square = flat * search.threshold**2
+    search.smallest_squares[:] = flat * search.threshold**2
     delta = np.linspace(1e-3, np.pi / 2 - half_step - 1e-3, 200)
-    at_center = np.sqrt(search._squares(delta).astype(np.longdouble))
+    squares = search._squares(delta, np.zeros(200, dtype=int))
+    at_center = np.sqrt(squares.astype(np.longdouble))
     proved = at_center * (1 + allowance.certified) + allowance.absolute
     least = np.cos(half_step + delta.astype(np.longdouble)) / np.cos(half_step)
-    m, square = search.smallest_square, np.longdouble(search.run().upper) ** 2
+    m, square = search.smallest_squares[0], np.longdouble(search.run().upper) ** 2
     allowed = np.sqrt(m + (square - m) * least**2)
     helps = at_center > 0
     assert helps.any()

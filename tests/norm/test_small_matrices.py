@@ -154,7 +154,7 @@ def test_what_is_below_is_told_in_both_precisions(
     taps = taps_of(weight, stencil)
     kept = frequencies_of(taps.pattern, stencil.rows, real=dtype == "float64")
     small = SmallMatrices(taps, grid_phases(taps.pattern, kept))
-    norms = small.norms().max(axis=1)  # few: in double precision
+    norms = small.norms().max(axis=1, keepdims=True)  # few: in double precision
     monkeypatch.setattr(small_matrices, "SINGLE_PRODUCTS", screened)
     assert small.norms().max() == pytest.approx(norms.max(), rel=1e-6)
     assert norms.max() == pytest.approx(norm_by_matrix(weight, geometry), rel=1e-13)
@@ -164,8 +164,14 @@ def test_what_is_below_is_told_in_both_precisions(
         assert not small.are_below(every, (norms * (1 - near)) ** 2).any()
     assert not small.are_below(every, 0 * norms).any()
     some, middle = every[::-2], (norms.min() + norms.max()) / 2
-    below = small.are_below(some, np.full(len(some), middle**2))
-    np.testing.assert_array_equal(below, norms[some] < middle)
+    below = small.are_below(some, np.full((len(some), 1), middle**2))
+    np.testing.assert_array_equal(below, norms[some, 0] < middle)
+    each = small.norms(every)  # of every group, where SINGLE_PRODUCTS allows it
+    loudest = np.argmax(each, axis=1)[:, None]
+    squares = (each * (1 + 1e-2)) ** 2
+    assert small.are_below(every, squares).all()
+    np.put_along_axis(squares, loudest, (norms * (1 - 1e-2)) ** 2, axis=1)
+    assert not small.are_below(every, squares).any()
 
 
 @pytest.mark.parametrize("imaginary", [0.0, 1e-60, 1.0])
@@ -180,7 +186,8 @@ def test_matrices_of_many_taps_are_told_by_their_factors(
     taps = taps_of(weight, stencil)
     kept = frequencies_of(taps.pattern, stencil.rows, real=False)
     whole = grid_phases(taps.pattern, kept)
-    want = np.linalg.svd(symbol(taps, whole), compute_uv=False)[..., 0].max(axis=1)
+    values = np.linalg.svd(symbol(taps, whole), compute_uv=False)[..., 0]
+    want = values.max(axis=1, keepdims=True)
     monkeypatch.setattr(small_matrices, "SINGLE_PRODUCTS", 0)
     few, every = np.array([2, 17, 30]), np.arange(len(want))
     for phases in (whole, whole[:, BatchedSymbols(taps).taps_needed]):

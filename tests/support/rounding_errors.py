@@ -310,7 +310,7 @@ def decisions_on_small_matrices(taps, points, grid_sizes) -> Iterator[Seen]:
         for k, part in enumerate(ladder):
             squares = (norms * max(1 - part * allowed, 0)) ** 2
             squares = squares.astype(batched.dtype).astype(float)
-            found[k] = small._have_factors(batched, every, squares)
+            found[k] = small._have_factors(batched, every, squares[:, None])
         seen = accepted(found.any(axis=1), ladder, allowed)
         yield Seen(f"threshold, {name}", seen, allowed)
 

@@ -29,7 +29,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from .._arrays.array import Array, frobenius_norm, namespace
+from .._arrays.array import Array, frobenius_norm, namespace, to_numpy
 from .._base import cached
 from .._layer.boundary import boundary_of
 from .._layer.stencil import Stencil
@@ -97,7 +97,7 @@ class Allowance:
     gain: float
     absolute: float
 
-    def threshold(self, gain: float, rtol: float) -> float:
+    def threshold(self, gain: Number, rtol: float) -> Number:
         """Where to ask for a Cholesky factor, if the largest gain found is `gain`.
 
         Any threshold would be sound; this one is large enough for the factorization to
@@ -119,7 +119,7 @@ class Allowance:
         """A lower bound of the norm of a matrix, from the computed gain of a vector."""
         return max((gain / (1 + self.gain) - self.absolute) * DOWN, 0.0)
 
-    def smallest_square(self, square: float, threshold: float) -> float:
+    def smallest_square(self, square: Number, threshold: Number) -> np.ndarray:
         """No |H x|^2 is below this where G - square and threshold^2 - G have factors.
 
         Neither difference is larger than |H|^2 in norm, so products and factor lose
@@ -127,8 +127,8 @@ class Allowance:
         Twice that pays for the terms of second order.
         """
         lost = 2 * ((1 + self.certified) ** 2 - 1) * self.upper(threshold) ** 2
-        smallest = math.sqrt(max(square - lost, 0.0)) - self.absolute
-        return max(smallest, 0.0) ** 2 * DOWN
+        smallest = np.sqrt(np.maximum(square - lost, 0.0)) - self.absolute
+        return np.maximum(smallest, 0.0) ** 2 * DOWN
 
     def box_threshold(
         self,
@@ -136,7 +136,7 @@ class Allowance:
         angle: np.ndarray,
         half_step: float,
         axes: int,
-        smallest_square: float = 0.0,
+        smallest_square: float | np.ndarray = 0.0,
     ) -> np.ndarray:
         """What a center must be below, for all of its box to be below `upper`.
 
@@ -156,7 +156,7 @@ class Allowance:
         """
         cosine = np.cos(angle) - (4 * axes + 28) * UNIT_DOUBLE
         q = np.where(angle < np.pi / 2, cosine, 0.0) / math.cos(half_step)
-        m = min(smallest_square / (1 + self.certified) ** 2, threshold**2)
+        m = np.minimum(smallest_square / (1 + self.certified) ** 2, threshold**2)
         at_center = np.sqrt(m + (threshold**2 - m) * q**2) * DOWN**2
         return np.maximum(at_center - self.absolute, 0.0)
 
@@ -221,18 +221,17 @@ def _symbol_size(taps: Taps) -> float:
     the square of the sum of their sizes is at most n times the sum of their squares.
     """
     most = max(part.stop - part.start for part in taps.phases)
-    return math.sqrt(most) * _largest_group(taps)
+    return math.sqrt(most * group_squares(taps).max())
 
 
-def _largest_group(taps: Taps) -> float:
-    """The largest root of the sum of squares of a group."""
-    if taps.channel_shape[0] == 1:
-        return frobenius_norm(taps.weight)
+def group_squares(taps: Taps) -> np.ndarray:
+    """The sum of the squares of the taps of each group."""
+    groups = taps.channel_shape[0]
+    if groups == 1:
+        return np.array([frobenius_norm(taps.weight) ** 2])
     xp = namespace(taps.weight)
     squares = xp.sum(xp.abs(taps.weight) ** 2, axis=0)
-    return math.sqrt(
-        xp.max(xp.sum(xp.reshape(squares, (taps.channel_shape[0], -1)), axis=1))
-    )
+    return to_numpy(xp.sum(xp.reshape(squares, (groups, -1)), axis=1))
 
 
 def gram_entries(columns: int, unit: float) -> float:

@@ -14,6 +14,8 @@ step away from where that is attained: U cos(e) <= M, with e the delta of half a
 So M is not in a box where |H(c)| is below M cos(e + delta) / cos(e). (Axes with few
 points are not searched: for each of their points the same holds for the others.) Where
 |H(f) x|^2 is never below m, the same holds for the squares less m: see `flat_spectrum`.
+If the norm is nearly attained almost everywhere all the same, a search would hardly
+end: then the threshold rises until it does, and the bounds are further apart.
 
 Whether |H(c)| is below t is decided by one factorization: t^2 - H(c) H(c)^H has a
 Cholesky factor if and only if it is. The threshold t is a little above the largest norm
@@ -46,7 +48,7 @@ from .boxes import (
     half_step_delta,
     single_points,
 )
-from .flat_spectrum import may_be_flat, smallest_square
+from .flat_spectrum import flat_groups, smallest_squares
 from .gram_certificate import DoublePass, LibraryPass, slices, top_singular_vectors
 from .one_matrix import norm_of_one_matrix
 from .peak import NO_AGREEMENT, NO_PROGRESS, Peak
@@ -65,6 +67,10 @@ ESTIMATE_MARGIN = 1e-5
 SAMPLE, SAMPLED_ENTRIES = 16, 2**18
 # The largest side at which a decomposition takes less time than Lanczos.
 EXACT_VECTORS_SIDE = 32
+# A search splits at most so many boxes at once, by the products of their Gram matrices
+# and what each box costs besides: some four million of small matrices, in about half a
+# minute. Searches that end by themselves in a few minutes have fewer.
+MOST_PRODUCTS, FIXED_PRODUCTS = 2**38, 2**16
 
 
 def norm_on_torus(
@@ -172,24 +178,31 @@ class _Search:
         if route.is_screened and isinstance(self.grams, DoublePass):
             self.screening = ScreeningPass(self.grams)
         self.first_pass = self.screening or self.grams
-        self.side = min(out, taps.columns)
+        self.side, longer_side = sorted((out, taps.columns))
+        products = self.groups * (FIXED_PRODUCTS + self.side**2 * longer_side)
+        self.most_boxes = max(4 * len(boxes), MOST_PRODUCTS // products)
         self.rtol, self.allowance = rtol, of_symbol(taps, UNIT_DOUBLE)
         self.lower, self.threshold = 0.0, self.allowance.threshold(0.0, rtol)
         left, right = (
             asarray_like(taps.weight, np.zeros(n)) for n in (out, taps.columns)
         )
         self.found = _Found(np.zeros_like(grid_sizes), 0, left, right)
-        self.smallest_square = 0.0  # a bound of all |H(f) x|^2 from below
+        # For each group, a bound of all |H(f) x|^2 from below.
+        self.smallest_squares = np.zeros(self.groups)
 
     def run(self) -> Peak:
         boxes = self._boxes_left(self.boxes)
-        if len(boxes) and may_be_flat(self.taps, self.threshold):
-            self.smallest_square = smallest_square(
-                self.taps, self.boxes, self.half_step, self.allowance
+        if len(boxes) and len(flat := flat_groups(self.taps, self.threshold)):
+            self.smallest_squares[flat] = smallest_squares(
+                self.taps, flat, self.boxes, self.half_step, self.allowance
             )
             boxes = self._boxes_left(self.boxes)
         while len(boxes):
-            boxes = self._boxes_left(boxes.split())
+            if len(boxes) <= self.most_boxes:
+                boxes = boxes.split()
+            else:
+                self._settle_for_less(boxes)
+            boxes = self._boxes_left(boxes)
         return Peak(
             lower=self.allowance.lower(self.lower),
             upper=self.allowance.upper(self.threshold),
@@ -198,6 +211,18 @@ class _Search:
             left=self.found.left,
             right=self.found.right,
         )
+
+    def _settle_for_less(self, boxes: Boxes) -> None:
+        """Raise the threshold so that boxes with the largest norm found are settled.
+
+        All the way at once if the widest is narrow enough: half more than its cosine
+        takes away pays for what the threshold does not use of `rtol`, and for rounding.
+        """
+        delta = self.half_step + float(boxes.deltas.max())
+        lost = 1 - math.cos(delta) / math.cos(self.half_step)
+        wanted = 1.5 * lost / (1 - lost) if lost < 0.5 else 0.0
+        self.rtol = max(2 * self.rtol, wanted)
+        self.threshold = self.allowance.threshold(self.lower, self.rtol)
 
     def _boxes_left(self, boxes: Boxes) -> Boxes:
         """The boxes that may hold more than the threshold, which this may raise."""
@@ -244,13 +269,14 @@ class _Search:
         small = SmallMatrices(self.taps, phases)
         norms = small.norms()
         self._raise_threshold(centers, int(np.argmax(norms)), exact=True)
-        squares = self._squares(delta)
-        claimed = np.flatnonzero((delta == 0) | ~(norms.max(axis=1) > np.sqrt(squares)))
+        squares = self._squares(delta[:, None], np.arange(self.groups))
+        above = (norms > np.sqrt(squares)).any(axis=1)
+        claimed = np.flatnonzero((delta == 0) | ~above)
         certain = small.are_below(claimed, squares[claimed])
         refused = claimed[~certain]
         # A rounding error may refuse what its values claim to be below, but not when it
         # is held against the threshold itself.
-        square = np.full(len(refused), self.threshold**2)
+        square = np.full((len(refused), 1), self.threshold**2)
         if len(refused) and not small.are_below(refused, square).all():
             raise ArithmeticError(NO_AGREEMENT)
         is_left = np.ones(len(centers), dtype=bool)
@@ -275,10 +301,10 @@ class _Search:
             estimates = self.first_pass.estimates(centers, sample)
             self._raise_if_estimate_is_above(centers, sample, estimates)
         if self.screening is None:
-            below = self.grams.below(centers, which, self._squares(delta[which]))
-            return which[~below]
+            squares = self._squares(delta[which], which % self.groups)
+            return which[~self.grams.below(centers, which, squares)]
         while True:
-            squares = self._squares(delta[which])
+            squares = self._squares(delta[which], which % self.groups)
             which = which[~self.screening.below(centers, which, squares)]
             if not len(which):
                 return which
@@ -287,7 +313,7 @@ class _Search:
                 estimates = self.screening.estimates(centers, which)
             if not self._raise_if_estimate_is_above(centers, which, estimates):
                 break
-        squares = self._squares(delta[which])
+        squares = self._squares(delta[which], which % self.groups)
         # A box whose center is clearly above what is asked of it has to be split:
         # there is nothing to certify.
         clear = estimates > (1 + ESTIMATE_MARGIN) * np.sqrt(squares)
@@ -342,16 +368,16 @@ class _Search:
             vectors = [asarray_like(self.taps.weight, x) for x in (left, right)]
             self.found = _Found(centers[number], group, *vectors)
 
-    def _squares(self, delta: np.ndarray) -> np.ndarray:
+    def _squares(self, delta: np.ndarray, group: np.ndarray) -> np.ndarray:
         """Squares that |H|^2 at the centers must be below, for all of each box to be.
 
-        0 for a box that is too wide to be settled at once.
+        In the group of each. 0 for a box that is too wide to be settled at once.
         """
         at_center = self.allowance.box_threshold(
             self.threshold,
             self.half_step + delta,
             self.half_step,
             len(self.grid_sizes),
-            self.smallest_square,
+            self.smallest_squares[group],
         )
         return np.where(delta > 0, at_center, self.threshold) ** 2

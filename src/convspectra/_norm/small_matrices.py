@@ -38,7 +38,7 @@ def norm_of_small_matrices(taps: Taps, kept: Frequencies) -> Peak:
         matrix = small.matrices(which[number : number + 1])[0, group]
         left, right, norm = top_singular_vectors(matrix, exact=True)
         threshold = allowance.threshold(norm, rtol=0.0)
-        below = small.are_below(which, np.full(len(which), threshold**2))
+        below = small.are_below(which, np.full((len(which), 1), threshold**2))
         if threshold == 0 or below.all():  # all taps are 0, or all norms are below
             return Peak(
                 lower=allowance.lower(norm),
@@ -126,8 +126,9 @@ class SmallMatrices:
     def are_below(self, which: np.ndarray, squares: np.ndarray) -> np.ndarray:
         """Where t^2 - H H^H has a Cholesky factor in all groups, for these t^2.
 
-        If there are many, in single precision with a smaller t, for what that may lose;
-        then in double precision where this leaves a doubt.
+        They are (frequencies, groups), or (frequencies, 1) for all groups alike. If
+        there are many matrices, in single precision with a smaller t, for what that may
+        lose; then in double precision where this leaves a doubt.
         """
         if not self._are_many(len(which)):
             return self._have_factors(self.double, which, squares)
@@ -154,7 +155,7 @@ class SmallMatrices:
         """As `are_below`, by NumPy."""
         h = self.matrices(which)
         h = h if h.shape[2] <= h.shape[3] else h.swapaxes(2, 3)
-        rest = squares[:, None, None, None] * np.eye(h.shape[2]) - h @ adjoint(h)
+        rest = squares[..., None, None] * np.eye(h.shape[2]) - h @ adjoint(h)
         each = are_definite(rest.reshape(-1, *rest.shape[2:]))
         return np.asarray(each.reshape(-1, self.groups).all(axis=1))
 
@@ -162,7 +163,7 @@ class SmallMatrices:
         self, symbols: BatchedSymbols, which: np.ndarray, squares: np.ndarray
     ) -> np.ndarray:
         """Where square - H H^H has a factor in all groups, in this precision."""
-        squares = np.repeat(squares, self.groups)
+        squares = np.broadcast_to(squares, (len(which), self.groups)).ravel()
         found = np.empty(len(squares), dtype=bool)
 
         def factorize(part: slice, re: np.ndarray, im: np.ndarray) -> None:
