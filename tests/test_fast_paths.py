@@ -29,7 +29,8 @@ from convspectra._norm import (
 )
 from convspectra._norm import operator_norm as norms
 from convspectra._norm.rounding import of_stated_matrix
-from convspectra._route import NormRoute, norm_route
+from convspectra._route.norm import norm_route
+from convspectra._route.records import NormRoute
 
 
 @pytest.fixture

@@ -11,7 +11,9 @@ from convspectra import Geometry, _plan, _price, plan
 from convspectra._layer.stencil import stencil_of
 from convspectra._maps.symbol import count_frequencies, frequencies_of, pattern_of
 from convspectra._norm.boxes import CONTINUOUS, first_boxes
-from convspectra._route import NormRoute, norm_route, route_cost, typical_cost
+from convspectra._route.cost import route_cost, typical_cost
+from convspectra._route.norm import norm_route
+from convspectra._route.records import NormRoute
 
 
 @pytest.fixture

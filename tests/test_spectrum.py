@@ -10,7 +10,7 @@ import convspectra._maps.symbol
 from convspectra import Geometry, dense_matrix, singular_values, summarize
 from convspectra._compiled import svdvals
 from convspectra._layer.stencil import stencil_of
-from convspectra._route import values_route
+from convspectra._route.values import values_route
 from convspectra._spectrum import values_of
 
 

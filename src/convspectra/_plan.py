@@ -31,7 +31,9 @@ from ._price import (
     taps_each,
     this_machine,
 )
-from ._route import norm_route, typical_cost, values_route
+from ._route.cost import typical_cost
+from ._route.norm import norm_route
+from ._route.values import values_route
 from ._spectrum import singular_values
 
 # Kernels that are measured: 3x3, with so many channels, each on two grids. The

@@ -36,7 +36,7 @@ from ._maps.symbol import (
 )
 from ._maps.symbol_values import values_at
 from ._maps.transform import lengths_at, transform_pays
-from ._route import values_route
+from ._route.values import values_route
 
 LEAST = 8  # frequencies that are worth a thread for LAPACK
 

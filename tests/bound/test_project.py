@@ -24,7 +24,9 @@ from convspectra._bound.project import nearest_kernel
 from convspectra._cli.embedded import file_or_embedded
 from convspectra._layer.boundary import BOUNDARIES
 from convspectra._layer.stencil import embedding, stencil_of
-from convspectra._route import NormRoute, projects_by_matrix, torus_route
+from convspectra._route.bound import projects_by_matrix
+from convspectra._route.records import NormRoute
+from convspectra._route.torus import torus_route
 
 
 def distance(a, b):

@@ -19,7 +19,8 @@ from convspectra._norm.banded_rounding import (
     inverse_residual,
 )
 from convspectra._norm.norm_bounds import norm_bounds
-from convspectra._route import NormRoute, method_of, norm_route
+from convspectra._route.norm import method_of, norm_route
+from convspectra._route.records import NormRoute
 
 EVERY_BOUNDARY = pytest.mark.parametrize("boundary", BOUNDARIES)
 NEAR = 1e-9  # far above what rounding allows for in layers this small

@@ -16,7 +16,7 @@ from convspectra._norm.block import block_of
 from convspectra._norm.block_compression import block_compression
 from convspectra._norm.compression import extent_of
 from convspectra._norm.lanczos import Pair
-from convspectra._route import norm_route
+from convspectra._route.norm import norm_route
 
 ROOM = 1e-13  # what the dense matrix's own norm may be off by
 

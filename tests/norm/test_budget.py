@@ -13,7 +13,7 @@ from convspectra import Geometry, Layer, operator_norm, plan, spectra
 from convspectra._layer.stencil import stencil_of
 from convspectra._norm import reshaped
 from convspectra._norm.part import part_inside, part_that_attains
-from convspectra._route import norm_route
+from convspectra._route.norm import norm_route
 
 ROOM = 1e-13  # what the dense matrix's own norm may be off by
 ZEROS = Geometry((12, 12), boundary="zeros")

@@ -12,7 +12,7 @@ from convspectra._norm.boxes import CONTINUOUS, first_boxes
 from convspectra._norm.flat_spectrum import flat_groups, smallest_squares
 from convspectra._norm.rounding import UNIT_DOUBLE, of_symbol
 from convspectra._norm.search import _Search
-from convspectra._route import NormRoute
+from convspectra._route.records import NormRoute
 
 
 def orthogonal(rng, channels, size, axes=2):

@@ -15,7 +15,8 @@ from convspectra._norm import norm_bounds as followed
 from convspectra._norm.groups import group_bounds
 from convspectra._norm.norm_bounds import norm_bounds
 from convspectra._norm.symbol_norms import SymbolNorms
-from convspectra._route import NormRoute, groups_come_first
+from convspectra._route.records import NormRoute
+from convspectra._route.torus import groups_come_first
 
 GEOMETRY = Geometry(grid=(6, 5), groups=12, boundary="zeros")
 ROUTES = {

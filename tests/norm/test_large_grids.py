@@ -12,7 +12,7 @@ from convspectra._maps import tiling
 from convspectra._norm import zero_padding
 from convspectra._norm.part import part_that_attains
 from convspectra._price import NOMINAL, of_lanczos, of_matrix_norm
-from convspectra._route import norm_route
+from convspectra._route.norm import norm_route
 
 
 def peak_memory(call):

@@ -20,7 +20,7 @@ from convspectra._norm.boxes import Boxes
 from convspectra._norm.interpolation import Nodes
 from convspectra._norm.rounding import UNIT_DOUBLE, UNIT_SINGLE
 from convspectra._norm.search import _Search
-from convspectra._route import NormRoute
+from convspectra._route.records import NormRoute
 
 PAGE = Path(__file__).parents[2] / "docs" / "mathematics.md"
 

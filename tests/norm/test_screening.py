@@ -16,7 +16,7 @@ from convspectra._norm.gram_certificate import DoublePass
 from convspectra._norm.interpolation import Interpolation, Nodes
 from convspectra._norm.rounding import lebesgue_constant
 from convspectra._norm.screening import ScreeningPass
-from convspectra._route import norm_route
+from convspectra._route.norm import norm_route
 
 DEGREES = [[2], [0], [30], [2, 2], [4, 4], [10, 3], [0, 3], [2, 3, 1]]
 CASES = {

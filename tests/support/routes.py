@@ -8,13 +8,10 @@ from convspectra import _price
 from convspectra._arrays.array import is_complex
 from convspectra._layer.stencil import embedding, stencil_of
 from convspectra._norm.operator_norm import norm_by
-from convspectra._route import (
-    NormRoute,
-    norm_route,
-    route_cost,
-    torus_route,
-    typical_cost,
-)
+from convspectra._route.cost import route_cost, typical_cost
+from convspectra._route.norm import norm_route
+from convspectra._route.records import NormRoute
+from convspectra._route.torus import torus_route
 
 DECIDED_BY_SPEED = (norm_route, route_cost, typical_cost)
 SEARCHES = ("search", "search by values")

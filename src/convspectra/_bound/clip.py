@@ -27,7 +27,7 @@ from .._layer.stencil import circular_surrogate, stencil_of
 from .._maps.split_complex import BatchedSymbols
 from .._maps.symbol import block_size, varying_sizes
 from .._maps.transform import lengths, transform_pays, transformed_back, transforms
-from .._route import COMPILED_CLIP_COUNT, clip_is_compiled
+from .._route.bound import COMPILED_CLIP_COUNT, clip_is_compiled
 from .blocks import TorusBlocks, torus_blocks
 
 # The side of matrices from which on LAPACK takes less time for a few of them than the

@@ -19,7 +19,7 @@ from .._layer.stencil import (
     stencil_of,
     with_rows,
 )
-from .._route import norm_route
+from .._route.norm import norm_route
 from .clip import clip
 from .cutting_planes import can_cut, nearly_nearest
 from .project import nearest_kernel

@@ -11,7 +11,8 @@ from .._layer.stencil import Stencil, embedding, stencil_of, with_rows
 from .._norm.bounds import Bounds
 from .._norm.norm_bounds import norm_bounds
 from .._norm.operator_norm import NormBounds
-from .._route import method_of, projects_by_matrix
+from .._route.bound import projects_by_matrix
+from .._route.norm import method_of
 from .blocks import matrix_blocks, torus_blocks
 from .nearest import nearest
 from .scale import Certified, Scaled, norm_rtol, scale_down

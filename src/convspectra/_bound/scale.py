@@ -18,7 +18,8 @@ from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
 from .._norm.norm_bounds import upper_bound
 from .._norm.rounding import TIGHT, UNIT_DOUBLE, UP
-from .._route import Method, method_of
+from .._route.norm import method_of
+from .._route.records import Method
 
 # Relative gaps of norms that hold on every grid, and of those that a banded factor
 # certifies: see `norm_rtol`.

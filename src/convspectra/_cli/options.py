@@ -10,7 +10,7 @@ from .._checkpoint.select import FIELDS, Options, read_table
 from .._layer.boundary import BOUNDARIES
 from .._report.affordable import SECONDS as VALUES_SECONDS
 from .._report.backends import BACKENDS
-from .._route import CLOSING_SECONDS, SECONDS
+from .._route.norm import CLOSING_SECONDS, SECONDS
 from .option_types import (
     all_sizes,
     count,

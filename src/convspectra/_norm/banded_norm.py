@@ -13,7 +13,7 @@ from .._layer.stencil import Stencil
 from .._maps.banded import BandedGram
 from .._maps.matrix_free import Operator, operator_of
 from .._maps.tiling import tiling
-from .._route import Method, NormRoute
+from .._route.records import Method, NormRoute
 from .banded_certificate import Failure, certified
 from .banded_rounding import banded_factor_loss, formed_gram
 from .block_compression import block_compression

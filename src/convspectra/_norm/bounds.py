@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .._arrays.array import Array
-from .._route import Method
+from .._route.records import Method
 
 
 @dataclass(frozen=True, slots=True, eq=False)

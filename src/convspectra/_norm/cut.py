@@ -14,7 +14,7 @@ import numpy as np
 
 from .._arrays.linalg import are_definite, eigh
 from .._base import cached
-from .._route import CUT_SITES
+from .._route.norm import CUT_SITES
 from .rounding import UP, Allowance, of_cut
 
 # The part of the weight that may lie on lines whose eigenvalue is not known yet. These

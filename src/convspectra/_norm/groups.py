@@ -10,7 +10,7 @@ import numpy as np
 from .._arrays.array import Array, asarray_like, is_complex, is_host, to_numpy
 from .._layer.stencil import Stencil, embedding
 from .._maps.symbol import frequencies_of, taps_of
-from .._route import groups_come_first, screens_all
+from .._route.torus import groups_come_first, screens_all
 from .bounds import Bounds
 from .rounding import UP
 from .symbol_norms import SymbolNorms

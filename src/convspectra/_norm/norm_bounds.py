@@ -12,7 +12,8 @@ from .._layer.stencil import Stencil, embedding
 from .._maps.banded import banded_gram
 from .._maps.matrix_free import operator_of
 from .._maps.symbol import taps_of
-from .._route import NormRoute, norm_route
+from .._route.norm import norm_route
+from .._route.records import NormRoute
 from .banded_norm import banded_norm
 from .bounds import Bounds
 from .groups import by_groups, distinct_groups, groups_that_count

@@ -21,7 +21,8 @@ from .._arrays.threads import BLAS_SMALL_SIDE, one_blas_thread
 from .._base import cached, fraction, positive
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, resolve, stencil_of
-from .._route import NormRoute, norm_route
+from .._route.norm import norm_route
+from .._route.records import NormRoute
 from .._text import Lower, Upper, number
 from .bounds import Bounds
 from .norm_bounds import norm_bounds

@@ -20,7 +20,7 @@ from .._layer.stencil import (
     stencil_of,
 )
 from .._maps.symbol import pattern_of, taps_of
-from .._route import torus_route
+from .._route.torus import torus_route
 from .bounds import Bounds
 from .rounding import UP
 from .search import norm_on_torus

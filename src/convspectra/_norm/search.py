@@ -40,7 +40,7 @@ from .._maps.symbol import (
     frequencies_of,
     matrix_at,
 )
-from .._route import NormRoute
+from .._route.records import NormRoute
 from .boxes import (
     CONTINUOUS,
     Boxes,

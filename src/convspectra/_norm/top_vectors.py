@@ -27,7 +27,8 @@ from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, embedding, stencil_of
 from .._maps.matrix_free import Operator, operator_of
 from .._maps.symbol import Taps, fold_back, phase_factors, taps_of, to_kernel
-from .._route import method_of, torus_route
+from .._route.norm import method_of
+from .._route.torus import torus_route
 from .lanczos import Pair, top_vector, unit_pair
 from .peak import Peak
 from .rounding import of_layer

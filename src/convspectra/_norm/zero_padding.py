@@ -13,7 +13,8 @@ from .._layer.stencil import Stencil
 from .._maps.matrix_free import operator_of
 from .._maps.symbol import Taps, taps_of
 from .._price import LIKELY
-from .._route import NormRoute, compression_gap
+from .._route.norm import compression_gap
+from .._route.records import NormRoute
 from .block_compression import block_compression
 from .bounds import Bounds
 from .compression import (

@@ -16,7 +16,7 @@ from .._layer.stencil import stencil_of
 from .._norm.norm_bounds import lower_bound
 from .._norm.operator_norm import NormBounds, operator_norm
 from .._norm.rounding import UP
-from .._route import method_of
+from .._route.norm import method_of
 
 WIDEST = 64  # padding and dilation up to which a layer is looked at as it is
 NO_LOWER = 0.0  # a lower bound that always holds, and says nothing
