@@ -22,7 +22,7 @@ from convspectra import (
 from convspectra._layer.boundary import BOUNDARIES, boundary_of
 from convspectra._layer.stencil import columns_read, embedding, stencil_of
 from convspectra._maps.symbol import taps_of
-from convspectra._norm.search import norm_on_torus
+from convspectra._norm.torus_norm import norm_on_torus
 from convspectra._route.torus import torus_route
 
 

@@ -16,8 +16,8 @@ from convspectra._maps.symbol import phase_factors, symbol, taps_of
 from convspectra._norm import compression, cut, cut_at_once, symbol_norms
 from convspectra._norm.compression import Extent, extent_of
 from convspectra._norm.cut import cut_to_box
-from convspectra._norm.search import dilation_reduced
 from convspectra._norm.symbol_norms import SymbolNorms
+from convspectra._norm.torus_norm import dilation_reduced
 
 ROOM = 1e-13  # what the dense matrix's own norm may be off by
 

@@ -11,7 +11,7 @@ from convspectra._maps.symbol import taps_of
 from convspectra._norm.boxes import CONTINUOUS, first_boxes
 from convspectra._norm.flat_spectrum import flat_groups, smallest_squares
 from convspectra._norm.rounding import UNIT_DOUBLE, of_symbol
-from convspectra._norm.search import _Search
+from convspectra._norm.search import Search
 from convspectra._route.records import NormRoute
 
 
@@ -109,7 +109,7 @@ def test_groups_may_be_flat_at_different_levels(algorithm, rng):
     np.testing.assert_allclose(found[:4], np.square(levels), atol=1e-9)
     assert (found[:4] <= np.square(levels)).all()
     assert found[4] == 0
-    peak = _Search(taps, boxes, NormRoute("supremum", algorithm), 1e-4).run()
+    peak = Search(taps, boxes, NormRoute("supremum", algorithm), 1e-4).run()
     assert peak.group == 1
     assert 1 - 1e-12 <= peak.lower <= 1 + 1e-12 <= peak.upper <= 1 + 1e-4
 
@@ -125,10 +125,10 @@ def test_a_search_that_would_hardly_end_has_bounds_further_apart(algorithm, rng)
     assert fine.min() < 0.3
     taps = taps_of(kernel, stencil_of(kernel, Geometry((64, 64))))
     boxes = first_boxes(taps.degree, np.full(2, CONTINUOUS), real=True)
-    search = _Search(taps, boxes, NormRoute("supremum", algorithm), 1e-4)
+    search = Search(taps, boxes, NormRoute("supremum", algorithm), 1e-4)
     search.most_boxes = 4 * len(boxes)
     peak = search.run()
     assert peak.lower <= 1 + 1e-12 <= peak.upper
     assert 1e-3 < peak.upper / peak.lower - 1 < 0.05
-    patient = _Search(taps, boxes, NormRoute("supremum", algorithm), 1e-4).run()
+    patient = Search(taps, boxes, NormRoute("supremum", algorithm), 1e-4).run()
     assert patient.upper <= patient.lower * (1 + 1e-4)

@@ -25,13 +25,13 @@ def assert_between(found, norm):
 @pytest.fixture
 def looked_at(monkeypatch):
     """How many boxes each step of a search looks at, as they come."""
-    counts, reject = [], convspectra._norm.search._Search._is_left
+    counts, reject = [], convspectra._norm.search.Search._is_left
 
     def counting(self, boxes):
         counts.append(len(boxes))
         return reject(self, boxes)
 
-    monkeypatch.setattr(convspectra._norm.search._Search, "_is_left", counting)
+    monkeypatch.setattr(convspectra._norm.search.Search, "_is_left", counting)
     return counts
 
 

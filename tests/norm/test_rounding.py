@@ -19,7 +19,7 @@ from convspectra._norm import rounding
 from convspectra._norm.boxes import Boxes
 from convspectra._norm.interpolation import Nodes
 from convspectra._norm.rounding import UNIT_DOUBLE, UNIT_SINGLE
-from convspectra._norm.search import _Search
+from convspectra._norm.search import Search
 from convspectra._route.records import NormRoute
 
 PAGE = Path(__file__).parents[2] / "docs" / "mathematics.md"
@@ -69,7 +69,7 @@ def test_a_box_is_below_the_bound_if_its_center_is_below_the_threshold(axes, fla
     grid_sizes, half_step = np.full(axes, 99), axes * np.pi / 2 * 2 / 9
     route, nothing = NormRoute("frequencies", "search"), np.zeros((0, axes), int)
     boxes = Boxes(nothing, nothing, taps.degree, grid_sizes)
-    search = _Search(taps, boxes, route, 1e-4, half_step)
+    search = Search(taps, boxes, route, 1e-4, half_step)
     allowance = rounding.of_symbol(taps, UNIT_DOUBLE)
     search.threshold = 20 * allowance.absolute  # where that counts
     search.smallest_squares[:] = flat * search.threshold**2

@@ -22,7 +22,6 @@ from .matrix_norm import by_matrix
 from .part import part_inside
 from .reshaped import by_reshaping
 from .rounding import UP
-from .search import norm_on_torus
 from .top_vectors import (
     attained_by,
     attained_near_peak,
@@ -30,6 +29,7 @@ from .top_vectors import (
     pair_from_noise,
     peak_derivative,
 )
+from .torus_norm import norm_on_torus
 from .zero_padding import by_compression, by_torus_around
 
 # Numbers below SMALLEST_NORMAL have fewer digits than others; none is above LARGEST.

@@ -23,8 +23,8 @@ from .._maps.symbol import pattern_of, taps_of
 from .._route.torus import torus_route
 from .bounds import Bounds
 from .rounding import UP
-from .search import norm_on_torus
 from .top_vectors import peak_derivative
+from .torus_norm import norm_on_torus
 
 
 def by_reshaping(weight: Array, stencil: Stencil, rtol: float) -> Bounds:

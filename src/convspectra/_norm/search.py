@@ -1,4 +1,4 @@
-"""The norm of a layer on a torus, bounded from both sides without a full SVD.
+"""The largest norm over the frequencies of a torus, by branch and bound.
 
 The largest norm of the matrices H(f) of all frequencies is searched over boxes of
 frequencies. What settles a whole box at once: for a fixed unit vector x, |H(f) x|^2 is
@@ -26,35 +26,21 @@ Taps come in double precision and near 1 in size, as `normalized` makes them.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from .._arrays.array import Array, asarray_like, is_host
-from .._base import cached
 from .._maps.split_complex import BatchedSymbols
-from .._maps.symbol import (
-    Pattern,
-    Taps,
-    common_steps,
-    frequencies_of,
-    matrix_at,
-)
+from .._maps.symbol import Taps, matrix_at
 from .._route.records import NormRoute
-from .boxes import (
-    CONTINUOUS,
-    Boxes,
-    first_boxes,
-    half_step_delta,
-    single_points,
-)
+from .boxes import Boxes
 from .flat_spectrum import flat_groups, smallest_squares
 from .gram_certificate import DoublePass, LibraryPass, slices, top_singular_vectors
-from .one_matrix import norm_of_one_matrix
 from .peak import NO_AGREEMENT, NO_PROGRESS, Peak
-from .rounding import UNIT_DOUBLE, effective_rtol, of_symbol
+from .rounding import UNIT_DOUBLE, of_symbol
 from .screening import ScreeningPass
-from .small_matrices import SmallMatrices, norm_of_small_matrices
+from .small_matrices import SmallMatrices
 
 # Delta below which a box is nearly its center: if that is above the threshold, so would
 # be all smaller boxes around it, and the threshold has to rise.
@@ -73,71 +59,6 @@ EXACT_VECTORS_SIDE = 32
 MOST_PRODUCTS, FIXED_PRODUCTS = 2**38, 2**16
 
 
-def norm_on_torus(
-    taps: Taps,
-    rows: tuple[int, ...] | None,
-    route: NormRoute,
-    *,
-    real: bool,
-    rtol: float,
-) -> Peak:
-    """The largest norm over the frequencies of a grid with these rows.
-
-    Without rows the supremum over all the frequencies there are. Where all shifts on an
-    axis are multiples of a common step, as under dilation, the taps with their shifts
-    divided by it have the same matrices, at other frequencies.
-    """
-    if route.algorithm == "one matrix":
-        return norm_of_one_matrix(taps, rtol)
-    taps, step = dilation_reduced(taps)
-    shared = np.gcd(step, rows) if rows else np.ones_like(step)
-    grid = rows // shared if rows else np.full_like(step, CONTINUOUS)
-    peak = _norm_on_grid(taps, grid, route, real=real, rtol=rtol)
-    if (step == 1).all():
-        return peak
-    if rows is None:
-        return replace(peak, cycles=peak.cycles / step)
-    # Frequency f of the layer is frequency f * step / shared of the reduced one.
-    cycles = [
-        round(cycle * (n // g)) * pow(int(s // g), -1, int(n // g)) % (n // g) / n
-        for cycle, n, s, g in zip(peak.cycles, rows, step, shared)
-    ]
-    return replace(peak, cycles=np.array(cycles))
-
-
-def dilation_reduced(taps: Taps) -> tuple[Taps, np.ndarray]:
-    """The same taps with their shifts divided by a common step, and that per axis."""
-    step = common_steps(taps.shifts)
-    if (step == 1).all():
-        return taps, step
-    return replace(taps, pattern=_reduced(taps.pattern)), step
-
-
-@cached(maxsize=256)
-def _reduced(pattern: Pattern) -> Pattern:
-    """Cached: equal arguments give the identical object.
-
-    On whose identity other caches are keyed.
-    """
-    return replace(pattern, shifts=pattern.shifts // common_steps(pattern.shifts))
-
-
-def _norm_on_grid(
-    taps: Taps, grid: np.ndarray, route: NormRoute, *, real: bool, rtol: float
-) -> Peak:
-    """As `norm_on_torus`, for taps whose shifts have no common step."""
-    grid_sizes = np.where(taps.degree > 0, grid, 1)
-    if route.algorithm in ("search", "search by values"):
-        boxes = first_boxes(taps.degree, grid_sizes, real=real)
-        half_step = half_step_delta(taps.degree, grid_sizes)
-        return _Search(taps, boxes, route, rtol, half_step).run()
-    kept = frequencies_of(taps.pattern, tuple(map(int, grid_sizes)), real=real)
-    if route.algorithm == "small matrices":
-        return norm_of_small_matrices(taps, kept)
-    boxes = single_points(kept.points, taps.degree, grid_sizes)
-    return _Search(taps, boxes, route, effective_rtol(rtol)).run()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Found:
     """Where the largest norm found is, and its singular vectors."""
@@ -148,7 +69,7 @@ class _Found:
     right: Array
 
 
-class _Search:
+class Search:
     """A branch and bound over boxes of frequencies.
 
     Searching "by values" takes the norms at all centers from a decomposition. These set

@@ -32,7 +32,7 @@ from .._route.torus import torus_route
 from .lanczos import Pair, top_vector, unit_pair
 from .peak import Peak
 from .rounding import of_layer
-from .search import norm_on_torus
+from .torus_norm import norm_on_torus
 
 # Lanczos runs in at most so many groups. Where their bounds are not known, in those in
 # which POWER_STEPS steps of power iteration reach the largest gains.

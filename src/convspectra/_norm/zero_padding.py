@@ -27,13 +27,13 @@ from .compression import (
 )
 from .part import part_that_attains
 from .peak import Peak
-from .search import dilation_reduced, norm_on_torus
 from .top_vectors import (
     Attained,
     attained_near_peak,
     pair_derivative,
     peak_derivative,
 )
+from .torus_norm import dilation_reduced, norm_on_torus
 
 # A compression's bounds of norms are steps of 1e-5 apart: to ask for more is no use.
 CLOSEST = 1e-5
