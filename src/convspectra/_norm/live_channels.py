@@ -24,17 +24,17 @@ def by_live_channels(
     live = _live_channels(weight, stencil) if is_host(weight) else None
     if live is None:
         return bound(weight, stencil)
-    out, into = live
+    outputs, inputs = live
     groups, kernel = stencil.groups, weight.shape[2:]
     kernels = weight.reshape(groups, -1, stencil.in_channels, *kernel)
-    own = np.ascontiguousarray(kernels[:, out][:, :, into])
-    less = replace(stencil, out_channels=len(out), in_channels=len(into))
-    found = bound(own.reshape(-1, len(into), *kernel), less)
+    kept = np.ascontiguousarray(kernels[:, outputs][:, :, inputs])
+    smaller = replace(stencil, out_channels=len(outputs), in_channels=len(inputs))
+    found = bound(kept.reshape(-1, len(inputs), *kernel), smaller)
 
     def derivative() -> Array:
         whole = np.zeros_like(kernels)
-        places = np.ix_(np.arange(groups), out, into)
-        whole[places] = found.derivative().reshape(own.shape)
+        places = np.ix_(np.arange(groups), outputs, inputs)
+        whole[places] = found.derivative().reshape(kept.shape)
         return whole.reshape(weight.shape)
 
     return replace(found, derivative=derivative)
@@ -46,12 +46,12 @@ def _live_channels(
     """The output and the input channels to keep, or None if these are all or none."""
     shape = (stencil.groups, stencil.out_channels, stencil.in_channels, -1)
     kernels = weight.reshape(shape)
-    # Hardly any layer needs a look at all of its taps.
+    # Of most layers one output and one input channel show that all are live.
     if kernels[:, :, 0].any(axis=(0, 2)).all() and kernels[:, 0].any(axis=(0, 2)).all():
         return None
-    out, into = (
+    outputs, inputs = (
         np.flatnonzero(kernels.any(axis=axes)) for axes in ((0, 2, 3), (0, 1, 3))
     )
-    if not len(out) or (len(out), len(into)) == kernels.shape[1:3]:
+    if not len(outputs) or (len(outputs), len(inputs)) == kernels.shape[1:3]:
         return None
-    return out, into
+    return outputs, inputs
