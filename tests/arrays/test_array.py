@@ -11,8 +11,12 @@ from convspectra import (
     clip,
     dense_matrix,
     operator_norm,
+    plan,
     project,
+    scale_to,
     singular_values,
+    spectra,
+    top_vectors,
 )
 from convspectra._arrays import linalg
 from convspectra._arrays.array import is_traced
@@ -49,6 +53,50 @@ def test_dask_is_refused_by_name():
     weight = library("dask.array").ones((2, 2, 3))
     with pytest.raises(TypeError, match=r"a NumPy, .* array, got dask\.Array\. Conv"):
         operator_norm(weight, Geometry(4))
+
+
+FUNCTIONS = [
+    *(operator_norm, singular_values, top_vectors, dense_matrix, plan),
+    lambda weight, geometry: clip(weight, geometry, 1.0),
+    lambda weight, geometry: project(weight, geometry, 1.0),
+    lambda weight, geometry: scale_to(weight, geometry, 1.0),
+    lambda weight, geometry: Layer.from_hwio("conv", weight, geometry),
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("shape", [(2, 2, 1), (2, 2, 3)])
+def test_a_masked_array_is_refused(function, shape):
+    weight = np.ma.masked_less(np.ones(shape), 0.0)
+    with pytest.raises(
+        TypeError, match=r"got a masked array\. .* `weight\.filled\(0\)`"
+    ):
+        function(weight, Geometry(4))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int8"])
+def test_dtypes_of_torch_that_are_not_computed_with_are_refused(function, dtype, torch):
+    weight = torch.empty(2, 2, 3, dtype=getattr(torch, dtype))
+    with pytest.raises(TypeError, match=f"must be floating point .* got {dtype}"):
+        function(weight, Geometry(4))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_sparse_tensor_is_refused(function, torch):
+    weight = torch.ones(2, 2, 3).to_sparse()
+    with pytest.raises(TypeError, match=r"got .* layout torch\.sparse_coo\. Convert"):
+        function(weight, Geometry(4))
+
+
+@pytest.mark.parametrize("view", ["conj", "imag"])
+def test_a_report_knows_tensors_whose_sign_is_not_yet_applied(view, torch):
+    plain = torch.complex(torch.ones(2, 2, 3), torch.arange(3.0).expand(2, 2, 3))
+    lazy = plain.conj() if view == "conj" else plain.conj().imag
+    (found,) = spectra([Layer("conv", lazy, Geometry(4))]).layers
+    np.testing.assert_allclose(
+        found.values, singular_values(lazy.resolve_neg(), Geometry(4)), atol=1e-5
+    )
 
 
 def test_only_what_is_computed_inside_a_trace_has_no_numbers(jax):

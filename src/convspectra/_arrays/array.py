@@ -53,7 +53,7 @@ def namespace(x: Array) -> Any:
 
 def check_weight(weight: Array) -> None:
     """Refuse what is not an array of finite floating-point numbers."""
-    if type(weight) is np.ndarray and dtype_name(weight) in _SPACING:
+    if type(weight) is np.ndarray and is_floating(weight):
         if not np.isfinite(weight).all():
             raise ValueError(NOT_FINITE)
         return
@@ -64,11 +64,21 @@ def check_weight(weight: Array) -> None:
             f"{_full_name(type(weight))}. Convert it first, for example by "
             "`np.asarray`."
         )
-    if dtype_name(weight) not in _SPACING:
+    if not is_floating(weight):
         raise TypeError(
             "`weight` must be floating point (half, single or double, real or "
             f"complex), got {dtype_name(weight)}. Scale integers and quantized weights "
             "to what they stand for first."
+        )
+    if isinstance(weight, np.ma.MaskedArray):
+        raise TypeError(
+            "`weight` must have a number everywhere, got a masked array. Say what "
+            "stands under the mask: `weight.filled(0)`."
+        )
+    if is_sparse(weight):
+        raise TypeError(
+            f"`weight` must be dense, got a tensor with the layout {weight.layout}. "
+            "Convert it first, by `weight.to_dense()`."
         )
     if getattr(array_api_compat.device(weight), "type", None) == "meta":
         raise ValueError(
@@ -113,6 +123,16 @@ def dtype_name(x: Array) -> str:
 @cached(maxsize=None)
 def _numpy_name(dtype: np.dtype) -> str:
     return dtype.name  # NumPy builds this string anew each time
+
+
+def is_floating(x: Array) -> bool:
+    """Whether `x` is in half, single or double precision, real or complex."""
+    return dtype_name(x) in _SPACING
+
+
+def is_sparse(x: Array) -> bool:
+    """Whether `x` is a tensor of torch's that does not store all of its numbers."""
+    return array_api_compat.is_torch_array(x) and str(x.layout) != "torch.strided"
 
 
 def spacing(x: Array) -> float:
@@ -251,7 +271,9 @@ def indices_like(x: Array, indices: np.ndarray) -> Array:
 def to_numpy(x: Array) -> np.ndarray:
     if is_tensorflow_array(x):
         return x.numpy()
-    return np.asarray(x.detach().cpu() if array_api_compat.is_torch_array(x) else x)
+    if array_api_compat.is_torch_array(x):  # whose sign may be due, or conjugation
+        x = x.detach().cpu().resolve_conj().resolve_neg()
+    return np.asarray(x)
 
 
 def adjoint(x: Array) -> Array:

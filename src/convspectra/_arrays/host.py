@@ -31,7 +31,9 @@ from .array import (
     dtype_name,
     has_double,
     is_complex,
+    is_floating,
     is_host,
+    is_sparse,
     is_tensorflow_array,
     is_traced,
     is_transformed,
@@ -91,6 +93,8 @@ def numpy_view(weight: Array) -> np.ndarray | None:
     if type(weight) is np.ndarray:
         return weight
     if not _is_torch_on_cpu(weight) or is_differentiated(weight):
+        return None
+    if not is_floating(weight) or is_sparse(weight):  # which `check_weight` refuses
         return None
     plain = detach_to_numpy(weight)
     return plain if is_host(plain) else None
