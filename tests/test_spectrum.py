@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optional import library
 from oracles import CASES, TORUS, descending, make, tolerance, values_by_matrix
 
 import convspectra._maps.symbol
@@ -259,6 +260,18 @@ def test_one_value_has_a_summary():
 def test_a_summary_needs_values():
     with pytest.raises(ValueError, match="`values` must not be empty"):
         summarize(np.zeros((0, 3)))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "complex128"])
+def test_a_summary_is_of_real_numbers(dtype, xp):
+    values = xp.asarray(np.ones((2, 3), dtype=dtype))
+    with pytest.raises(TypeError, match=f"must be real floating point, got {dtype}"):
+        summarize(values)
+
+
+def test_values_in_half_precision_have_a_summary():
+    bfloat16 = library("ml_dtypes").bfloat16
+    assert summarize(np.ones((2, 3), dtype=bfloat16)).rank == 6
 
 
 def test_the_log_volume_is_the_log_determinant(rng):

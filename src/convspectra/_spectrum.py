@@ -10,11 +10,14 @@ import numpy as np
 from ._arrays.array import (
     Array,
     asarray_like,
+    dtype_name,
     indices_like,
     is_complex,
+    is_floating,
     is_host,
     namespace,
     normalized,
+    spacing,
     widen,
 )
 from ._arrays.host import from_numpy, numpy_or_none, numpy_view, one_thread
@@ -283,13 +286,18 @@ def summarize(values: Array, *, rtol: float | None = None) -> Summary:
         stable and effective rank are 0.
     """
     xp = namespace(values)
+    if not is_floating(values) or is_complex(values):
+        raise TypeError(
+            f"`values` must be real floating point, got {dtype_name(values)}. Take "
+            "what `singular_values` returns."
+        )
     flat = xp.reshape(values, (-1,))
     count = flat.shape[0]
     if not count:
         raise ValueError("`values` must not be empty, got no values.")
     largest, smallest = xp.max(flat), xp.min(flat)
     if rtol is None:
-        rtol = float(xp.finfo(flat.dtype).eps) * (values.shape or (1,))[-1]
+        rtol = spacing(values) * (values.shape or (1,))[-1]
     one = xp.ones_like(largest)
     scaled = flat / xp.where(largest <= 0, one, largest)
     total = xp.sum(scaled)
