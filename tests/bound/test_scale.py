@@ -1,5 +1,7 @@
 """Scaling down: certified by the norm that is known, and by what rounding adds."""
 
+import math
+
 import numpy as np
 import pytest
 from oracles import norm_by_matrix
@@ -49,6 +51,25 @@ def test_rounding_that_matters_is_part_of_the_bound():
     norm = Certified(upper, "frequencies")
     found = scale_down(weight, [stencil_of(weight, GEOMETRY)], bound, norm)
     assert norm_by_matrix(found.weight.astype("float64"), GEOMETRY) <= found.norm.upper
+    assert found.norm.upper <= bound
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("outputs", [1, 64])
+def test_a_norm_above_the_bound_by_rounding_alone_takes_few_trials(
+    dtype, outputs, monkeypatch
+):
+    """The norm is that of rank one: what is spared all goes to the rounding."""
+    weight = np.full((outputs, 64, 1, 1), 1 / 8, dtype=dtype)
+    trials, frobenius_norm = [], scale.frobenius_norm
+    monkeypatch.setattr(
+        scale, "frobenius_norm", lambda x: trials.append(1) or frobenius_norm(x)
+    )
+    bound = math.sqrt(outputs)
+    norm = Certified(bound * (1 + 1e-15), "frequencies")
+    stencils = [stencil_of(weight, Geometry(8))]
+    found = scale_down(weight, stencils, bound, norm)
+    assert len(trials) < 100
     assert found.norm.upper <= bound
 
 

@@ -125,7 +125,8 @@ def _scale_by_rounding(
         new = math.nextafter(new, math.inf)
         if new <= max_norm:
             return Scaled(scaled, Certified(new, norm.method))
-        spared += 2 * (new / max_norm - 1)
+        # At least twice as much each time: nearly all of it may go to the rounding.
+        spared = 2 * (spared + new / max_norm - 1)
     return None
 
 
