@@ -314,6 +314,15 @@ def test_in_evaluation_mode_it_is_certified_once_per_weight(monkeypatch):
     assert certified(module, 2, 4, 4) <= 0.1
 
 
+@pytest.mark.parametrize("certify", ["eval", "always"])
+def test_the_storage_of_the_parameter_can_still_be_freed(certify):
+    module = bounded(nn.Conv2d(2, 2, 3), 0.1, certify=certify)
+    parameter = module.parametrizations.weight.original
+    module = nn.Sequential(module).train(certify == "always")
+    module(torch.ones(1, 2, 4, 4))
+    assert parameter.untyped_storage().resizable()
+
+
 def test_an_interrupted_run_goes_on_as_if_it_had_not_been():
     def steps(module, optimizer, count):
         for _ in range(count):

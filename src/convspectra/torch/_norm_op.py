@@ -47,7 +47,7 @@ def bound_and_gradient(
 
     return call_on_host(
         bound_and_gradient,
-        weight,
+        weight.clone(),  # storage that NumPy has seen cannot be freed, as FSDP does
         arrays=1,
         scalars=(ROUND_UP,),
         has_gradient=has_gradient,

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from convspectra._bound import enforce
-from convspectra.torch import SpectralClip, layers, project_
+from convspectra.torch import SpectralClip, bounded, layers, project_
 
 
 def is_same_everywhere(model):
@@ -79,6 +79,17 @@ def shards():
     assert max(change.after for change in project_(model, 0.4, seen).changes) <= 0.4
 
 
+def shards_of_bounded_weights():
+    """A sharded model with parametrizations can be evaluated, and trained again."""
+    model = bounded(small(channels=6), 0.5, example=torch.zeros(EXAMPLE))
+    whole = copy.deepcopy(model).eval()
+    for part in (model[1], model):
+        fully_shard(part)
+    model.eval()
+    torch.testing.assert_close(model(torch.ones(EXAMPLE)), whole(torch.ones(EXAMPLE)))
+    train(model.train(), torch.optim.SGD(model.parameters(), 0.05), 2)
+
+
 def errors():
     """What goes wrong in one process is said by all, and none waits for ever."""
     model = DistributedDataParallel(small())
@@ -111,7 +122,14 @@ def memory():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    for check in (replicas, group_given, shards, errors, memory):
+    for check in (
+        replicas,
+        group_given,
+        shards,
+        shards_of_bounded_weights,
+        errors,
+        memory,
+    ):
         check()
     gc.collect()  # else models in cycles keep gloo's threads, which may abort the exit
     dist.destroy_process_group()
