@@ -270,6 +270,17 @@ def test_a_compiled_model_warns_of_no_hooks_once_nothing_is_watched():
         other(x)
 
 
+def test_nor_while_it_is_bounded_itself():
+    model, x = nn.Sequential(nn.Conv2d(2, 2, 3)), torch.zeros(1, 2, 6, 6)
+    compiled = torch.compile(model, backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    bound = SpectralClip(compiled, 0.5, example=x).attach(optimizer)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*global hooks")
+        compiled(x)
+    bound.detach()
+
+
 def test_a_call_that_fails_disturbs_no_later_one():
     model = small()
     bound = SpectralClip(model, 0.5, method="scale")

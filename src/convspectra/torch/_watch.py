@@ -41,6 +41,7 @@ class Watch:
                 f"`sizes` must be one of {', '.join(SIZES)}, got {sizes!r}."
             )
         self.model, self.sizes = unwrapped(model), sizes
+        self._given = model  # which may be compiled, where what it wraps is not
         self.recorder: Recorder | None = None
         self.uses, self._warned = Uses([], {}), False
         if isinstance(example, Layers):
@@ -73,7 +74,7 @@ class Watch:
 
     def open(self) -> None:
         """Watch again."""
-        if self.recorder is not None and not is_compiled(self.model):
+        if self.recorder is not None and not is_compiled(self._given):
             self.recorder.open()
 
     def close(self) -> None:
