@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from .._arrays.host import one_thread, to_double_device
 from .._arrays.threads import spread
 from .._bound.enforce import Enforced, enforce, norm_lipschitz
-from .._bound.folded import enforce_folded, folded_norm
+from .._bound.folded import Folding, enforce_folded, folded_norm
 from .._bound.scale import SMALLEST_NORMAL
 from .._layer.geometry import Geometry
 from .._training import Change, Pass, progress_of
@@ -63,20 +63,22 @@ def bound_all(
     start, targets = time.perf_counter(), all_targets.found
     owners = replicas.owners([target.cost for target in targets])
     own: dict[int, torch.Tensor] = {}
+    foldings: dict[int, list[Folding]] = {}
     for number, target in enumerate(targets):
         kernel = target.kernel()  # in all processes, in the same order
+        folded = _foldings(target, replicas)
         if owners[number] == replicas.rank:
-            own[number] = to_double_device(kernel)
+            own[number], foldings[number] = to_double_device(kernel), folded
     done: dict[int, Enforced] = {}
     changes: dict[int, Change] = {}
     errors: dict[int, Exception] = {}
     advance = progress_of(len(own))
 
     def bound_one(number: int) -> None:
-        target, kernel = targets[number], own[number]
+        target, kernel, folded = targets[number], own[number], foldings[number]
         try:
-            done[number] = _bound_one(kernel, target, method, known)
-            changes[number] = _change(target, kernel, method, done[number])
+            done[number] = _bound_one(kernel, target, folded, method, known)
+            changes[number] = _change(target, kernel, folded, method, done[number])
             if replicas.size > 1:
                 changes[number].compute()
         except Exception as error:
@@ -102,6 +104,20 @@ def bound_all(
     return Pass(in_order, all_targets.skipped, seconds)
 
 
+def _foldings(target: Target, replicas: Replicas) -> list[Folding]:
+    """The views of a target, with the gains of the first process.
+
+    Each process counts statistics of its own. DistributedDataParallel gives those of
+    the first to all, and they are what is saved.
+    """
+    return [
+        each
+        if each.gain is None
+        else replace(each, gain=replicas.shared(each.gain, owner=0))
+        for each in target.foldings()
+    ]
+
+
 def _raise_together(
     errors: dict[int, Exception], targets: Sequence[Target], replicas: Replicas
 ) -> None:
@@ -120,7 +136,11 @@ def _raise_together(
 
 
 def _bound_one(
-    kernel: torch.Tensor, target: Target, method: str, known: dict[str, Known] | None
+    kernel: torch.Tensor,
+    target: Target,
+    foldings: Sequence[Folding],
+    method: str,
+    known: dict[str, Known] | None,
 ) -> Enforced:
     """Enforce the bound, unless the kernel is known to satisfy it."""
     in_training = known is not None
@@ -132,11 +152,7 @@ def _bound_one(
     known.pop(target.name, None)
     if target.is_folded:  # never known: the gains of a BatchNorm move as well
         return enforce_folded(
-            kernel,
-            target.foldings(),
-            target.max_norm,
-            method,
-            in_training=in_training,
+            kernel, foldings, target.max_norm, method, in_training=in_training
         )
     found = enforce(
         kernel, target.geometries, target.max_norm, method, in_training=in_training
@@ -188,12 +204,15 @@ def _views(target: Target) -> str:
 
 
 def _change(
-    target: Target, kernel: torch.Tensor, method: str, done: Enforced
+    target: Target,
+    kernel: torch.Tensor,
+    foldings: Sequence[Folding],
+    method: str,
+    done: Enforced,
 ) -> Change:
     """What was done to a kernel; unknown norms are computed when they are asked for."""
     before, after = done.before, done.after
     if before is None or after is None:
-        foldings = target.foldings()
         unknown = partial(folded_norm, kernel.clone(), foldings, method)
         before = unknown if before is None else before
         if after is None and done.is_changed:

@@ -7,9 +7,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from networks import EXAMPLE, small, train
+from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from convspectra import operator_norm
 from convspectra._bound import enforce
 from convspectra.torch import SpectralClip, bounded, layers, project_
 
@@ -53,6 +55,25 @@ def group_given():
         model, 0.5, example=torch.zeros(EXAMPLE), group=dist.group.WORLD
     )
     bound.apply()
+    assert is_same_everywhere(model)
+
+
+def batch_norms():
+    """The statistics of the first process count, which DDP gives to all others."""
+    torch.manual_seed(0)
+    pairs = [(nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2)) for _ in range(4)]
+    model = nn.Sequential(*(module for pair in pairs for module in pair))
+    replica = DistributedDataParallel(model)
+    for _, norm in pairs:
+        norm.running_var.fill_(0.01 if dist.get_rank() == 0 else 1.0)
+    x = torch.zeros(EXAMPLE)
+    bound = SpectralClip(replica, 0.5, method="scale", example=x, fold_batch_norm=True)
+    assert max(change.after for change in bound.apply().changes) <= 0.5
+    for _, norm in pairs:
+        norm.running_var.fill_(0.01)
+    found = layers(model, x, fold_batch_norm=True)
+    norms = [operator_norm(layer.weight, layer.geometry).lower for layer in found]
+    assert 0.4 < max(norms) <= 0.5 + 1e-6
     assert is_same_everywhere(model)
 
 
@@ -125,6 +146,7 @@ if __name__ == "__main__":
     for check in (
         replicas,
         group_given,
+        batch_norms,
         shards,
         shards_of_bounded_weights,
         errors,
