@@ -85,6 +85,16 @@ def test_a_parametrization_that_was_removed_leaves_a_weight_to_bound():
     assert norm_of(model[0]) <= 0.1
 
 
+def test_what_was_known_of_a_kernel_says_nothing_of_one_of_another_shape():
+    torch.manual_seed(0)
+    model = convolution()
+    bound = SpectralClip(model, 0.5, method="scale", sizes="every")
+    bound.apply()
+    model.weight = nn.Parameter(torch.randn(3, 2, 3, 3))
+    (change,) = bound.apply().changes
+    assert change.before > 0.5 >= change.after
+
+
 BY_LAYERS = {
     "penalty": lambda model, found: penalty(model, 0.1, found),
     "clip_": lambda model, found: clip_(model, 0.1, found),

@@ -171,7 +171,7 @@ def reuse_if_unmoved(
     Without a known norm, that is after a clip which changed nothing, the kernel must be
     the same.
     """
-    if known.geometries != _views(target):
+    if known.geometries != _views(target) or known.kernel.shape != kernel.shape:
         return None
     norm, most, was = known.upper, target.max_norm, known.kernel.to(kernel.device)
     if not torch.equal(kernel, was):
