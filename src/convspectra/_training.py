@@ -133,12 +133,13 @@ def progress_of(count: int) -> Callable[[], None]:
 def check_bounds(max_norm: Bounds) -> Mapping[str, float | None]:
     """The bounds by name patterns; one number is for all names."""
     bounds = max_norm if isinstance(max_norm, Mapping) else {"*": max_norm}
-    for pattern, bound in bounds.items():
+    for pattern in bounds:
         if not isinstance(pattern, str):
             raise TypeError(f"Patterns of `max_norm` must be strings, got {pattern!r}.")
-        if bound is not None:
-            positive("max_norm", bound)
-    return bounds
+    return {
+        pattern: None if bound is None else positive("max_norm", bound)
+        for pattern, bound in bounds.items()
+    }
 
 
 def bounds_of(

@@ -85,6 +85,14 @@ def test_a_parametrization_that_was_removed_leaves_a_weight_to_bound():
     assert norm_of(model[0]) <= 0.1
 
 
+def test_a_bound_of_numpy_holds_to_the_last_digit():
+    model = nn.Conv1d(1, 1, 1, bias=False).double()
+    nn.init.constant_(model.weight, 0.7)
+    most = np.float32(0.7)  # below 0.7, which it equals in single precision
+    (change,) = project_(model, most).changes
+    assert abs(model.weight.item()) <= change.after <= float(most)
+
+
 def test_what_was_known_of_a_kernel_says_nothing_of_one_of_another_shape():
     torch.manual_seed(0)
     model = convolution()
