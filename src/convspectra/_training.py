@@ -143,12 +143,18 @@ def check_bounds(max_norm: Bounds) -> Mapping[str, float | None]:
 
 
 def bounds_of(
-    names: Sequence[str], max_norm: Bounds, skipped: Mapping[str, str], *, dense: str
+    names: Sequence[str],
+    max_norm: Bounds,
+    skipped: Mapping[str, str],
+    *,
+    dense: str,
+    not_asked: Sequence[bool],
 ) -> list[float | None]:
     """The bound of each name: that of the first pattern that it matches, if any.
 
     Errors say of the layers that are `skipped` why they are; `dense` is what the
-    framework calls its layers without sites.
+    framework calls its layers without sites. Which of the names are `not_asked`, being
+    such layers, is refused only if there are no others to bound.
     """
     bounds = check_bounds(max_norm)
     reasons = "".join(f" {name}: {why}." for name, why in skipped.items())
@@ -163,7 +169,14 @@ def bounds_of(
                 f"Every pattern of `max_norm` must match a layer, but {pattern!r} "
                 f"matches none of {', '.join(dict.fromkeys(names))}." + reasons
             )
-    return [
+    found = [
         next((b for pattern, b in bounds.items() if fnmatchcase(name, pattern)), None)
         for name in names
     ]
+    wanted = [no for bound, no in zip(found, not_asked) if bound is not None]
+    if wanted and all(wanted):
+        raise ValueError(
+            f"There must be layers to bound, but there are only {dense} layers, and "
+            "`linear` is False. Pass `linear=True` to bound these." + reasons
+        )
+    return found

@@ -85,6 +85,23 @@ def test_a_parametrization_that_was_removed_leaves_a_weight_to_bound():
     assert norm_of(model[0]) <= 0.1
 
 
+def test_only_linear_layers_are_bounded_if_asked_for_and_else_refused():
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    x = torch.zeros(1, 2)
+    for act in (
+        lambda: SpectralClip(model, 0.1, example=x),
+        lambda: project_(model, 0.1),
+        lambda: clip_(model, 0.1, x),
+        lambda: bounded(model, 0.1, example=x),
+        lambda: penalty(model, 0.1, x),
+    ):
+        with pytest.raises(ValueError, match=r"only Linear layers.*`linear=True`"):
+            act()
+    assert not project_(model, {"*": None}, x).changes
+    done = project_(model, 0.1, x, linear=True)
+    assert max(change.after for change in done.changes) <= 0.1
+
+
 def test_a_bound_of_numpy_holds_to_the_last_digit():
     model = nn.Conv1d(1, 1, 1, bias=False).double()
     nn.init.constant_(model.weight, 0.7)

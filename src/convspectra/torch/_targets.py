@@ -130,11 +130,14 @@ def bound_of_each(
 ) -> list[tuple[Use, float]]:
     """The layers that are to be bounded, with their bounds."""
     names = [use.name for use in uses.found]
-    bounds = bounds_of(names, max_norm, uses.skipped, dense="Linear")
+    not_asked = [not linear and isinstance(use.module, nn.Linear) for use in uses.found]
+    bounds = bounds_of(
+        names, max_norm, uses.skipped, dense="Linear", not_asked=not_asked
+    )
     return [
         (use, bound)
-        for use, bound in zip(uses.found, bounds)
-        if bound is not None and (linear or not isinstance(use.module, nn.Linear))
+        for use, bound, no in zip(uses.found, bounds, not_asked)
+        if bound is not None and not no
     ]
 
 
