@@ -505,6 +505,12 @@ def test_an_interrupt_has_its_own_code(capsys, kernel, monkeypatch):
     assert capsys.readouterr().err.endswith("interrupted.\n")
 
 
+@pytest.mark.parametrize("command", ["values", "compare"])
+def test_no_bounds_are_announced_where_the_size_is_needed(capsys, kernel, command):
+    err = refuse(capsys, command, "k.npy")
+    assert err.startswith("convspectra: k.npy: 'k': The input size must be known here")
+
+
 @pytest.mark.parametrize(
     "command", ["report", "diff", "values", "norm", "clip", "project", "compare"]
 )

@@ -57,10 +57,9 @@ def values(args: argparse.Namespace) -> int:
     found: list[LayerSpectrum] = []
 
     def measure(layer: Layer, _: Unknown) -> None:
-        _check_grid(layer)
         found.append(layer_spectrum(layer, args.rtol, budget=args.budget))
 
-    _, skipped = _each(args, measure)
+    _, skipped = _each(args, measure, every_size=False)
     rows = [{**layer.row(), "input": layer.geometry.grid} for layer in found]
     if args.output:
         write_npz(
@@ -148,7 +147,6 @@ def compare(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
 
     def measure(layer: Layer, _: Unknown) -> None:
-        _check_grid(layer)
         norm = norm_of(layer, (), args.rtol, args.budget)
         found = [
             ("operator_norm", "attained lower bound", Lower(norm.lower)),
@@ -163,12 +161,12 @@ def compare(args: argparse.Namespace) -> int:
             row = {"method": name, "kind": kind, "value": value, "ratio": ratio}
             rows.append(row_of(layer) | row)
 
-    _, skipped = _each(args, measure)
+    _, skipped = _each(args, measure, every_size=False)
     _show(args, COMPARISON, rows, skipped)
     return 0
 
 
-def _check_grid(layer: Layer) -> None:
+def _check_grid(layer: StoredLayer) -> None:
     """Refuse a layer whose input size nobody states."""
     if layer.geometry.grid is None:
         raise ValueError(
@@ -208,12 +206,14 @@ def _each(
     work: Callable[[Layer, Unknown], None],
     *,
     change: bool = False,
+    every_size: bool = True,
 ) -> tuple[Network, dict[str, str]]:
     """Do the work for each kernel asked for; return the file, and what was skipped.
 
     The work gets a layer, and the fields of its geometry that are unknown. If the
     kernels are to be changed, those that cannot be written are skipped, and so are
-    matrices, unless the options ask for them.
+    matrices, unless the options ask for them. If the work is not for every input size
+    at once, a layer without a size is an error.
     """
     selected = select(args.file, options_of(args))
     layers, skipped = selected.layers, selected.skipped
@@ -224,10 +224,14 @@ def _each(
     layers, skipped = _that_fit(layers, skipped)
     for sentence in reasons(skipped):
         say(sentence)
-    if any(layer.geometry.grid is None for layer in layers):
+    if every_size and any(layer.geometry.grid is None for layer in layers):
         say(EVERY_SIZE)
     for sentence in selected.network.advice:
         say(sentence)
+    if not every_size:
+        for layer in layers:
+            with naming(layer.name):
+                _check_grid(layer)
     with progress(args.command) as shown:
         for layer in shown.of(layers, name_of, work_of):
             with naming(layer.name):
