@@ -137,6 +137,28 @@ def test_hwio_kernels_are_turned_and_turned_back(capsys, rng):
     )
 
 
+@pytest.mark.parametrize(
+    ("shapes", "is_said"),
+    [
+        ([(3, 3, 3, 64), (1, 1, 64, 16)], True),
+        ([(3, 3, 16, 16), (7,), (9, 9)], True),
+        ([(16, 3, 3, 3), (16, 1, 3, 3)], False),
+        ([(3, 3, 3, 64), (64, 16, 3, 3)], False),
+        ([(1, 1, 5, 5)], False),
+        ([(3, 16, 16)], False),
+    ],
+)
+def test_kernels_that_look_like_hwio_are_pointed_out(capsys, shapes, is_said):
+    arrays = {f"k{n}": np.ones(shape) for n, shape in enumerate(shapes)}
+    np.savez("k.npz", **arrays)
+    argv = ["norm", "k.npz", "--grid", "none"]
+    assert main(argv) == 0
+    assert ("is theirs, pass --layout hwio." in capsys.readouterr().err) is is_said
+    for layout in ("oihw", "hwio"):
+        assert main([*argv, "--layout", layout]) == 0
+        assert "--layout" not in capsys.readouterr().err
+
+
 def test_values_are_those_of_the_matrix(capsys, kernel):
     (row,) = ask(capsys, "values", "k.npy", "--grid", "5x4", "-o", "v.npz")["kernels"]
     want = values_by_matrix(kernel, Geometry(grid=(5, 4)))[: row["count"]]

@@ -2,8 +2,9 @@
 
 import io
 import json
+import math
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,11 @@ HEADER_BYTES = 2**14  # of an .npy: longer ones are not NumPy's own
 
 # The layout of kernels, by what a .safetensors file says that it was saved from.
 LAYOUTS = {"pt": "oihw"} | dict.fromkeys(("tf", "keras", "flax", "jax"), "hwio")
+
+LOOKS_HWIO = (
+    "The kernels look as if they were (*kernel, in, out), as in Keras, but are read\n"
+    "as (out, in, *kernel). If Keras's layout is theirs, pass --layout hwio."
+)
 
 # The dtype for people and the code of stored bytes, by the names of .safetensors.
 _SAFETENSORS = {
@@ -60,20 +66,36 @@ def read_arrays(path: Path, layout: str | None) -> Network:
     Its layout is the one given; else what the file says; else (out, in, *kernel).
     """
     contents = contents_of(path)
-    layout = layout or contents.layout or "oihw"
+    stated = layout or contents.layout
+    layout = stated or "oihw"
     entries = {entry.name: entry for entry in contents.entries}
+    kernels = tuple(
+        kernel_of(path, entry, layout)
+        for entry in entries.values()
+        if not entry.unsuitable or entry.is_matrix
+    )
     return Network(
-        kernels=tuple(
-            kernel_of(path, entry, layout)
-            for entry in entries.values()
-            if not entry.unsuitable or entry.is_matrix
-        ),
+        kernels=kernels,
         skipped=tuple(
             (name, entry.unsuitable)
             for name, entry in entries.items()
             if entry.unsuitable and not entry.is_matrix
         ),
         copy_with=partial(_copy_with, path, entries, layout),
+        advice=() if stated or not _look_hwio(kernels) else (LOOKS_HWIO,),
+    )
+
+
+def _look_hwio(kernels: Iterable[Kernel]) -> bool:
+    """Whether the first axes of all kernels are rather windows, and the last channels.
+
+    Windows are mostly square, and have fewer taps than a layer has pairs of channels.
+    Those of one axis and those of one tap decide nothing.
+    """
+    shapes = [kernel.shape for kernel in kernels if len(kernel.shape) > 3]
+    return any(shape[0] > 1 for shape in shapes) and all(
+        len(set(shape[:-2])) == 1 and math.prod(shape[:-2]) < math.prod(shape[-2:])
+        for shape in shapes
     )
 
 
