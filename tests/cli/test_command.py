@@ -19,7 +19,7 @@ import convspectra._cli.render
 from convspectra import Geometry, clip, dense_matrix, project
 from convspectra._checkpoint import FORMATS, Format, read_network, suffixes
 from convspectra._cli import progress
-from convspectra._cli.main import main, run
+from convspectra._cli.main import COMMANDS, main, run
 from convspectra._layer.boundary import BOUNDARIES
 from convspectra.baselines import fantastic_four
 
@@ -533,12 +533,13 @@ def test_no_bounds_are_announced_where_the_size_is_needed(capsys, kernel, comman
     assert err.startswith("convspectra: k.npy: 'k': The input size must be known here")
 
 
-@pytest.mark.parametrize(
-    "command", ["report", "diff", "values", "norm", "clip", "project", "compare"]
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_teaches_by_example(capsys, command):
     assert main([command, "--help"]) == 0
-    assert f"examples:\n  convspectra {command}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"examples:\n  convspectra {command}" in out
+    assert all(line == line.rstrip() for line in out.splitlines())
+    assert ("Without a file" in out) is ("[FILE" in out)
     assert main(["--help"]) == 0
     assert "exit codes: 0 done, 1 the check of --fail-above" in capsys.readouterr().out
 

@@ -70,7 +70,8 @@ BatchNorm after them, slopes of functions, sums and the like. The bound of the n
 and the input sizes that it holds for, are on stderr. It grows with depth, and is
 usually far above the constant itself. A part without a bound is named, and then the
 network has none either. An open batch is one example; --input states other sizes that
-the file leaves open. `convspectra.torch.lipschitz` has a lower bound, too."""
+the file leaves open. Without a file, it takes a small network that comes with the
+package. `convspectra.torch.lipschitz` has a lower bound, too."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -98,7 +99,8 @@ def _add(
     commands: Any, name: str, text: str, *examples: str, more: str = ""
 ) -> argparse.ArgumentParser:
     """Add a command with its help and examples; return its parser."""
-    lines = "\n".join(f"  convspectra {name} {example}" for example in examples)
+    calls = (f"convspectra {name} {example}".rstrip() for example in examples)
+    lines = "\n".join(f"  {call}" for call in calls)
     return commands.add_parser(
         name,
         help=text,
