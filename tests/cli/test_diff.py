@@ -102,3 +102,22 @@ def test_a_transposed_layer_is_completed_with_all_that_belongs_to_it(capsys, her
     row, _ = compared(capsys, "up.npz", "up.onnx")
     assert (row["growth_lower"], row["growth_upper"]) == (1, 1)
     assert (row["transposed"], row["output_padding"]) == (True, [1])
+
+
+def test_the_arrays_of_two_npy_files_are_one_layer(capsys, rng):
+    weight = rng.standard_normal((2, 2, 3, 3))
+    np.save("before.npy", weight)
+    np.save("after.npy", 3 * weight)
+    row, _ = compared(capsys, "before.npy", "after.npy", "--grid", 6)
+    assert row["name"] == "after"
+    assert row["growth_lower"] <= 3 <= row["growth_upper"]
+
+
+def test_without_a_pair_the_reason_is_said(capsys, rng):
+    np.save("one.npy", np.ones((2, 2, 3, 3)))
+    np.save("other.npy", np.ones((2, 2, 5, 5)))
+    np.savez("arrays.npz", w=np.ones((2, 2, 3, 3)))
+    assert main(["diff", "one.npy", "other.npy"]) == 2
+    assert "'one' has a different shape in each file." in capsys.readouterr().err
+    assert main(["diff", "one.npy", "arrays.npz"]) == 2
+    assert "got none: 'one' is not in arrays.npz." in capsys.readouterr().err

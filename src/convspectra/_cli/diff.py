@@ -78,6 +78,9 @@ def _pairs(
     """
     skipped: dict[str, str] = {}
     before, after = (_by_name(path, options, skipped) for path in (one, other))
+    if list(before) == [one.stem] and list(after) == [other.stem]:
+        # Arrays of .npy files, which have no names but those of their files.
+        after = dict(zip(before, after.values()))
     pairs, alone = [], []
     for name in {**before, **after}:
         if name in before and name in after:
@@ -94,8 +97,10 @@ def _pairs(
         skipped.setdefault(name, f"is not in {one if name not in before else other}")
         alone.append(name)
     if not pairs:
+        name = next(iter(alone or skipped))
         raise ValueError(
-            f"{one} and {other} must share kernels by name and shape, got none."
+            f"{one} and {other} must share kernels by name and shape, got none: "
+            f"{name!a} {skipped[name]}."
         )
     return pairs, alone, skipped
 
