@@ -194,3 +194,13 @@ def test_a_folder_is_no_target(capsys, here, out, command):
     assert f"must end in {suffix}" in refuse(capsys, *argv, "-o", "out")
     assert "must be a file" in refuse(capsys, *argv, "-o", f"folder{suffix}")
     assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_protected_folder_is_named_before_the_work(
+    capsys, here, out, monkeypatch, command
+):
+    argv = COMMANDS[command]
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != Path("out"))
+    err = refuse(capsys, *argv, "-o", str(Path("out", f"new{argv[1][-4:]}")))
+    assert "in a folder that exists and can be written, got" in err

@@ -123,9 +123,10 @@ def check_target(target: Path, suffix: str, inputs: Iterable[Path | None]) -> No
     """
     if target.suffix.lower() != suffix:
         raise ValueError(f"The output must end in {suffix}, got {str(target)!r}.")
-    if not target.parent.is_dir():
+    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
         raise ValueError(
-            f"The output must be in a folder that exists, got {str(target)!r}."
+            "The output must be in a folder that exists and can be written, got "
+            f"{str(target)!r}."
         )
     if target.exists() and not target.is_file():
         raise ValueError(f"The output must be a file, got {str(target)!r}.")
