@@ -483,6 +483,12 @@ def test_many_checkpoints_are_each_a_row_and_a_result(capsys, here, model):
     assert (here / "out" / "trajectories.png").exists()
 
 
+def test_a_checkpoint_that_is_missing_is_a_row_in_plain_words(capsys, model):
+    names = [*save_checkpoints(model, 1), "step2.npz"]
+    rows = document(capsys, "report", *names, "--quick", "-o", "out")["checkpoints"]
+    assert [row["error"] for row in rows] == [None, "No such file or directory."]
+
+
 def test_checkpoints_may_be_on_different_drives(capsys, here, model, monkeypatch):
     names = save_checkpoints(model, 2)
     drives = ["C:\\step1.npz", "D:\\step2.npz"]

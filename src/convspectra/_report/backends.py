@@ -180,6 +180,13 @@ def _ray(work: Work, ray: Any, address: str | None) -> Iterator[Run]:
         ray.shutdown()
 
 
+def sentence_of(error: Exception) -> str:
+    """What an error says, without the number and the path of one from the system."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}."
+    return str(error) or type(error).__name__
+
+
 def _attempt(work: Work, path: Path) -> Attempt:
     """Call the work, here or in another process; it fails with a sentence alone."""
     try:
@@ -188,6 +195,6 @@ def _attempt(work: Work, path: Path) -> Attempt:
         text = f"The memory must suffice for this checkpoint, and does not ({error})."
         return Attempt(path, error=text, is_final=False)
     except (ImportError, OSError, ValueError) as error:
-        return Attempt(path, error=str(error) or type(error).__name__)
+        return Attempt(path, error=sentence_of(error))
     except Exception as error:
         return Attempt(path, error=f"{type(error).__name__}: {error}")

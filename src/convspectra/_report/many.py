@@ -15,7 +15,7 @@ from typing import Any
 
 from .._base import replacing, size
 from .._checkpoint import files_of
-from .backends import Attempt, Run, Work, running
+from .backends import Attempt, Run, Work, running, sentence_of
 
 # Nanoseconds within which two changes may leave one and the same time stamp: no file
 # system in use has coarser ones.
@@ -81,7 +81,7 @@ def each_checkpoint(
             identity = _identity(path, key)
             document = _done(_target(folder, path), identity)
         except (OSError, ValueError) as error:
-            settle(Outcome(path, None, str(error)))
+            settle(Outcome(path, None, sentence_of(error)))
             continue
         if document is None:
             todo[path] = identity
