@@ -299,6 +299,16 @@ def test_many_equal_norms_end_the_search(boundary, rng):
     assert found.upper <= bound
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("boundary", ["circular", "zeros"])
+def test_the_top_vectors_of_a_zero_kernel_have_a_unit_input(boundary, transposed, xp):
+    geometry = Geometry(4, boundary=boundary, transposed=transposed)
+    found = top_vectors(xp.asarray(np.zeros((2, 3, 3))), geometry)
+    assert np.linalg.norm(np.asarray(found.input)) == pytest.approx(1)
+    assert not np.asarray(found.output).any()
+    assert float(found.gain) == 0
+
+
 @pytest.mark.parametrize("grid", [5, None])
 @pytest.mark.parametrize("boundary", ["circular", "zeros"])
 def test_the_zero_kernel_has_norm_zero(grid, boundary, xp):

@@ -44,8 +44,10 @@ class Pair:
 
 
 def unit_pair(apply: Callable[[Array], Array], x: Array) -> Pair:
-    """The pair of the input `x`, scaled to length 1."""
-    x = x / (frobenius_norm(x) or 1.0)
+    """The pair of the input `x`, scaled to length 1; of a constant one if `x` is 0."""
+    if not frobenius_norm(x):
+        x = namespace(x).ones_like(x)
+    x = x / frobenius_norm(x)
     y = apply(x)
     return Pair(frobenius_norm(y), x, y)
 
