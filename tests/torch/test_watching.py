@@ -17,6 +17,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.nn.modules import module as module_hooks  # noqa: E402
 
+import convspectra as cs  # noqa: E402
 from convspectra.torch import (  # noqa: E402
     SpectralClip,
     bounded,
@@ -279,6 +280,29 @@ def test_nor_while_it_is_bounded_itself():
         warnings.filterwarnings("error", message=".*global hooks")
         compiled(x)
     bound.detach()
+
+
+@pytest.mark.parametrize("given", [{}, {"example": torch.zeros(1, 2, 9, 9)}])
+@pytest.mark.parametrize("sizes", ["seen", "every"])
+def test_layers_that_are_replaced_or_added_are_bounded(given, sizes):
+    torch.manual_seed(0)
+    model, x = (
+        nn.Sequential(nn.Conv2d(2, 2, 3), nn.Conv2d(2, 2, 3)),
+        torch.zeros(1, 2, 9, 9),
+    )
+    bound = SpectralClip(model, 0.1, method="scale", sizes=sizes, **given)
+    model(x)
+    bound.apply()
+    model[1] = nn.Conv2d(2, 3, 3)
+    model.append(nn.Conv2d(3, 2, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a size that is new
+        model(x)
+        done = bound.apply()
+    assert [change.name for change in done.changes] == ["0", "1", "2"]
+    assert not done.skipped
+    for layer in layers(model, x):
+        assert cs.operator_norm(layer.weight, layer.geometry).lower <= 0.1
 
 
 def test_a_call_that_fails_disturbs_no_later_one():

@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -54,6 +54,11 @@ class Use:
         """What tells it from other uses, also in another process."""
         after = None if self.batch_norm is None else self.batch_norm[0]
         return self.name, self.attribute, self.geometry, after
+
+    def is_in(self, modules: Container[nn.Module]) -> bool:
+        """Whether what it is a use of is among these modules."""
+        norm = None if self.batch_norm is None else self.batch_norm[1]
+        return self.module in modules and (norm is None or norm in modules)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +126,18 @@ class Recorder:
         ]
         return list({use.key: use for use in each}.values())
 
+    def refresh(self) -> None:
+        """Forget modules that the model no longer has, and look at new ones.
+
+        What these do, the next call of the model tells.
+        """
+        names = names_of(self._model)
+        if names != self.names:
+            self.names = names
+            self._seen = [seen for seen in self._seen if seen.use.is_in(names)]
+            self._keys = {seen.use.key for seen in self._seen}
+            self._calls_seen.clear()
+
     def open(self) -> None:
         """Record from now on."""
         if self._handles:
@@ -152,6 +169,8 @@ class Recorder:
         _remove(self._handles)
 
     def _enter(self, module: nn.Module, args: Any, keywords: Mapping[str, Any]) -> None:
+        if module is self._model and not self._running:
+            self.refresh()  # modules may have been replaced or added
         if module not in self.names:  # also copies, as DataParallel makes them
             return
         try:

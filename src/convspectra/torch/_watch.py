@@ -84,6 +84,7 @@ class Watch:
 
     def update(self, replicas: Replicas) -> None:
         """Take in what was seen since the last time, by any process."""
+        self._refresh()
         seen: list[Use] = [] if self.recorder is None else self.recorder.uses
         if replicas.size > 1:
             keys = replicas.gathered({replicas.rank: [use.key for use in seen]})
@@ -100,6 +101,16 @@ class Watch:
                 "`sizes='every'` bounds layers at all sizes from the beginning.",
                 stacklevel=4,
             )
+
+    def _refresh(self) -> None:
+        """Follow the model, if modules of it have been replaced or added."""
+        if self.recorder is None:
+            self.uses = uses_on_any_size(self.model)
+            return
+        self.recorder.refresh()
+        kept = [use for use in self.uses.found if use.is_in(self.recorder.names)]
+        if len(kept) < len(self.uses.found):
+            self.uses = Uses(kept, recorded(self.model, self.recorder).skipped)
 
     def _merge(self, seen: Sequence[Use]) -> list[Use]:
         """Add uses that are not known yet, and return these."""
