@@ -27,8 +27,8 @@ EXPERIMENTS = {
 }
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 DESCRIPTION = """\
-Does what the paper says hold? Each experiment tries one claim, and its exit code is the
-verdict. The claim is on top of experiments/NAME.py."""
+Does what the paper says hold? Each experiment tries what one place in the paper claims,
+and its exit code is the verdict. The claims are on top of experiments/NAME.py."""
 EPILOG = """\
 --scale small is what two CPU cores finish: minutes, and hours where networks are
 trained. --scale paper is the setting as published, for a machine with a GPU and days:
