@@ -159,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--networks",
         type=Path,
-        metavar="NETWORKS",
+        metavar="FOLDER",
         help="what `convspectra report` says of each network in a folder, and takes",
     )
     what.add_argument(
