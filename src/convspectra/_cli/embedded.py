@@ -16,6 +16,6 @@ def file_or_embedded(path: Path | None) -> Iterator[Path]:
     if path is not None:
         yield path
         return
-    say("no file given: a residual network for CIFAR-10 that comes with this.")
+    say("no file given: taking the small network that comes with the package.")
     with as_file(files("convspectra") / "_data" / EMBEDDED) as embedded:
         yield embedded
