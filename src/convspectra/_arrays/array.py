@@ -77,7 +77,7 @@ def check_weight(weight: Array) -> None:
         )
     if is_sparse(weight):
         raise TypeError(
-            f"`weight` must be dense, got a tensor with the layout {weight.layout}. "
+            f"`weight` must be dense, got a tensor with the layout {_layout(weight)}. "
             "Convert it first, by `weight.to_dense()`."
         )
     if getattr(array_api_compat.device(weight), "type", None) == "meta":
@@ -132,7 +132,11 @@ def is_floating(x: Array) -> bool:
 
 def is_sparse(x: Array) -> bool:
     """Whether `x` is a tensor of torch's that does not store all of its numbers."""
-    return array_api_compat.is_torch_array(x) and str(x.layout) != "torch.strided"
+    return array_api_compat.is_torch_array(x) and _layout(x) != "torch.strided"
+
+
+def _layout(x: Any) -> str:
+    return str(x.layout)
 
 
 def spacing(x: Array) -> float:
