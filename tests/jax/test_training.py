@@ -137,6 +137,14 @@ def test_half_precision_does_not_shrink_a_wide_layer(kernels, updates, method):
     assert np.vdot(now, want) > 0.99 * np.linalg.norm(now) * np.linalg.norm(want)
 
 
+def test_dense_layers_alone_are_refused_unless_asked_for():
+    model = nnx.Sequential(nnx.Linear(2, 2, rngs=nnx.Rngs(0)))
+    found = cj.layers(model, jnp.ones((1, 2)))
+    with pytest.raises(ValueError, match=r"only dense layers.*`linear=True`"):
+        cj.spectral_clip(found, 0.1)
+    cj.spectral_clip(found, 0.1, linear=True)
+
+
 def test_trees_are_bounded_and_penalized(net):
     params, found = net.params, net.layers
 

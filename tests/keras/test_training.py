@@ -274,6 +274,14 @@ def test_what_is_frozen_or_computed_is_left_alone(keras):
         clip_(model, BOUND)
 
 
+def test_dense_layers_alone_are_refused_unless_asked_for(keras):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match=r"only Dense layers.*`linear=True`"):
+        project_(model, 0.1)
+    (change,) = project_(model, 0.1, linear=True).changes
+    assert change.after <= 0.1
+
+
 def test_a_clip_is_that_of_the_kernel(keras):
     layer = layer_of(keras, "up", None)
     model = keras.Sequential([keras.Input(SHAPE), layer])
