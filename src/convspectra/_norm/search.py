@@ -119,10 +119,11 @@ class Search:
             )
             boxes = self._boxes_left(self.boxes)
         while len(boxes):
-            if len(boxes) <= self.most_boxes:
+            widest = self.half_step + float(boxes.deltas.max())
+            if len(boxes) <= self.most_boxes or widest >= np.pi / 2:
                 boxes = boxes.split()
             else:
-                self._settle_for_less(boxes)
+                self._settle_for_less(widest)
             boxes = self._boxes_left(boxes)
         return Peak(
             lower=self.allowance.lower(self.lower),
@@ -133,16 +134,15 @@ class Search:
             right=self.found.right,
         )
 
-    def _settle_for_less(self, boxes: Boxes) -> None:
-        """Raise the threshold so that boxes with the largest norm found are settled.
+    def _settle_for_less(self, widest: float) -> None:
+        """Raise the threshold so that all boxes are settled, or double what it allows.
 
-        All the way at once if the widest is narrow enough: half more than its cosine
-        takes away pays for what the threshold does not use of `rtol`, and for rounding.
+        A center with the largest norm found settles its box if the threshold is larger
+        by the cosines. Half more pays for what the threshold does not use of `rtol`,
+        and for rounding.
         """
-        delta = self.half_step + float(boxes.deltas.max())
-        lost = 1 - math.cos(delta) / math.cos(self.half_step)
-        wanted = 1.5 * lost / (1 - lost) if lost < 0.5 else 0.0
-        self.rtol = max(2 * self.rtol, wanted)
+        cosine = math.cos(widest) / math.cos(self.half_step)
+        self.rtol = max(2 * self.rtol, 1.5 * (1 / cosine - 1))
         self.threshold = self.allowance.threshold(self.lower, self.rtol)
 
     def _boxes_left(self, boxes: Boxes) -> Boxes:
