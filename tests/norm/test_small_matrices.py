@@ -167,10 +167,10 @@ def test_what_is_below_is_told_in_both_precisions(
     below = small.are_below(some, np.full((len(some), 1), middle**2))
     np.testing.assert_array_equal(below, norms[some, 0] < middle)
     each = small.norms(every)  # of every group, where SINGLE_PRODUCTS allows it
-    loudest = np.argmax(each, axis=1)[:, None]
+    largest = np.argmax(each, axis=1)[:, None]
     squares = (each * (1 + 1e-2)) ** 2
     assert small.are_below(every, squares).all()
-    np.put_along_axis(squares, loudest, (norms * (1 - 1e-2)) ** 2, axis=1)
+    np.put_along_axis(squares, largest, (norms * (1 - 1e-2)) ** 2, axis=1)
     assert not small.are_below(every, squares).any()
 
 
