@@ -113,7 +113,10 @@ def tasks(options: Options) -> dict[str, Task]:
 
 
 def tori(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The norm of the circular surrogate over that of each layer, as an interval."""
+    """The norm of the circular surrogate over that of each layer, as an interval.
+
+    Of layers whose geometry is known: a norm of others has no lower bound.
+    """
     return [
         {
             "name": row["name"],
@@ -122,7 +125,7 @@ def tori(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "high": row["largest"] / row["norm_lower"] - 1,
         }
         for row in rows
-        if row["values_of"] == "torus"
+        if row["values_of"] == "torus" and row["norm_lower"] is not None
     ]
 
 

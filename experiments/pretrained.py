@@ -59,7 +59,9 @@ def run(options: Options) -> list[Claim]:
             record.keep(unit, look(path, view, curves=view == PAPERS))
     first = name_of(networks[0])
     shown = record.results[f"{first}, {PAPERS}"]["layers"]
-    claims = claims_on(shown) if len(shown) > 1 and shown[0]["count"] else []
+    claims = (
+        claims_on(shown) if len(shown) > 1 and all(x["count"] for x in shown) else []
+    )
     if claims:
         _draw(shown, first, options)
     everything = [
@@ -165,16 +167,30 @@ def _count(layer: dict[str, Any]) -> int:
 
 def claim_on_reshaping(layers: list[dict[str, Any]]) -> Claim:
     """Whether the reshaped norm is often far from the layer's."""
-    ratios = [x["norm_lower"] / x["reshaped"] for x in layers]
+    statement = "the norm of the reshaped kernel is often quite different"
+    published = "often quite different"
+    ratios = [ratio for ratio in map(_ratio, layers) if ratio is not None]
+    if not ratios:
+        advice = "a .toml beside a file states the geometry of its layers"
+        return Claim(statement, published, "-", None, advice)
     far = sum(abs(ratio - 1) > OFTEN for ratio in ratios)
+    unknown = len(layers) - len(ratios)
     return Claim(
-        "the norm of the reshaped kernel is often quite different",
-        "often quite different",
+        statement,
+        published,
         f"by more than {OFTEN:.0%} in {far} of {len(ratios)} layers; the layer's is "
         f"{statistics.median(ratios):.2f} times it in the median, "
         f"{min(ratios):.2f} to {max(ratios):.2f}",
         far >= len(ratios) / 2,
+        f"layers whose geometry no file states are left out: {unknown}",
     )
+
+
+def _ratio(layer: dict[str, Any]) -> float | None:
+    """A layer's norm over that of its reshaped kernel; None if it is not known."""
+    if layer["norm_lower"] is None:
+        return None
+    return layer["norm_lower"] / layer["reshaped"]
 
 
 def summary(
@@ -182,8 +198,9 @@ def summary(
 ) -> dict[str, Any]:
     """Counts above one by layer, and the layer's norm over the reshaped by network."""
     ratios: dict[str, list[float]] = {}
-    for x in layers:
-        ratios.setdefault(x["network"], []).append(x["norm_lower"] / x["reshaped"])
+    for layer in layers:
+        if (ratio := _ratio(layer)) is not None:
+            ratios.setdefault(layer["network"], []).append(ratio)
     return {
         "above one": {x["name"]: x["count_above_one"] for x in shown if x["count"]},
         "norm over reshaped": {

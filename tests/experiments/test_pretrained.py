@@ -101,6 +101,19 @@ def test_the_reshaped_norm_is_compared_with_the_layer_s():
 
     assert far(1.2, 1.0)
     assert not far(1.2, 1.05, 1.0)
+    assert far(1.2, None, None)
+    assert far(None) is None
+
+
+def test_layers_without_a_known_geometry_are_not_compared(network, tmp_path, rng):
+    path, _ = network
+    alone = tmp_path / "alone.npz"
+    np.savez(alone, conv=rng.standard_normal((2, 2, 3, 3)))
+    *_, claim = pretrained.run(Options(out=tmp_path, networks=(path, alone)))
+    assert "of 2 layers" in claim.found
+    assert claim.note.endswith("left out: 1")
+    (claim,) = pretrained.run(Options(out=tmp_path / "new", networks=(alone,)))
+    assert claim.holds is None
 
 
 @pytest.mark.parametrize("name", KNOWN)
