@@ -1,4 +1,4 @@
-"""How do plain text and tables show numbers and names?"""
+"""How do plain text and tables show numbers, names and errors?"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -47,6 +47,13 @@ def cell(value: Any) -> str:
     text = str(value)
     # Names come from files: no control characters on a terminal.
     return text if text.isprintable() else ascii(text)
+
+
+def sentence_of(error: Exception) -> str:
+    """What an error says, without the number and the path of one from the system."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}."
+    return str(error) or type(error).__name__
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -543,6 +543,12 @@ def test_a_changed_file_in_the_folder_of_like_gives_new_numbers(capsys, here, mo
     assert found["document"]["layers"][0]["grid"] == [8, 8]
 
 
+def test_a_file_of_like_that_is_missing_is_named(capsys, model):
+    argv = ["report", *save_checkpoints(model, 2), "--like", "none.onnx", "-o", "out"]
+    _, err = said(capsys, *argv, code=2)
+    assert err == "convspectra: none.onnx: No such file or directory.\n"
+
+
 def test_one_kind_of_data_is_printed(capsys, model):
     _, err = said(capsys, "report", "model.safetensors", "--json", "--csv", code=2)
     assert "argument --csv: not allowed with argument --json" in err

@@ -13,6 +13,7 @@ import numpy as np
 from .._layer.geometry import Geometry
 from .._layer.layer import Layer, scale_outputs
 from .._layer.stencil import misfit_on_circles
+from .._text import sentence_of
 from . import Kernel, Network, Sizes, read_network
 from .idle import idle_fold, idle_input, idle_like
 from .like import Describe, described_by
@@ -140,11 +141,8 @@ def _described_by(path: Path, sizes: Sizes) -> Describe:
     """As `described_by`; an error names this file, which is not the one to be read."""
     try:
         return described_by(path, sizes)
-    except OSError as error:
-        reason = f"{error.strerror}." if error.strerror else str(error)
-        raise ValueError(f"`--like` {path}: {reason}") from error
-    except (ValueError, TypeError, ArithmeticError) as error:
-        raise ValueError(f"`--like` {path}: {error}") from error
+    except (OSError, ValueError, TypeError, ArithmeticError) as error:
+        raise ValueError(f"`--like` {path}: {sentence_of(error)}") from error
 
 
 def without_matrices(network: Network) -> Network:

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import TextIO
 
+from .._text import sentence_of
 from .arguments import parser
 from .diff import diff
 from .kernels import clipped, compare, norm, projected, values
@@ -84,10 +85,8 @@ def main(argv: list[str] | None = None) -> int:
         return GONE
     except (MemoryError, OverflowError):
         error = "The memory must suffice for the sizes asked for, and does not."
-    except OSError as failed:
-        error = f"{failed.strerror}." if failed.strerror else str(failed)
-    except (ValueError, TypeError, ImportError, ArithmeticError) as failed:
-        error = str(failed)
+    except (OSError, ValueError, TypeError, ImportError, ArithmeticError) as failed:
+        error = sentence_of(failed)
     file = getattr(args, "file", None)
     say(f"{file}: {error}" if file else error)
     return 2

@@ -12,7 +12,7 @@ from typing import Any
 from .._base import require
 from .._layer.layer import Layer
 from .._norm.operator_norm import NormBounds
-from .._text import Lower, Upper, aligned, cells
+from .._text import Lower, Upper, aligned, cells, sentence_of
 
 # What each table shows: the key of a row under each heading.
 _KERNEL = {"kernel": "name", "shape": "shape", "input": "input"}
@@ -163,10 +163,8 @@ def naming(name: str, path: Path | None = None) -> Iterator[None]:
         before += f"{name!a}: "
     try:
         yield
-    except (ValueError, TypeError, ArithmeticError) as error:
-        raise ValueError(f"{before}{error}") from error
-    except OSError as error:
-        raise ValueError(f"{before}{error.strerror or error}.") from error
+    except (OSError, ValueError, TypeError, ArithmeticError) as error:
+        raise ValueError(f"{before}{sentence_of(error)}") from error
 
 
 def _rich(module: str) -> Any:

@@ -37,7 +37,7 @@ from .outputs import (
     write_page,
 )
 from .progress import name_of, progress, work_of
-from .render import CHECKPOINTS, as_json, say, show, table
+from .render import CHECKPOINTS, as_json, naming, say, show, table
 
 INTERRUPTED = 130  # the exit code of a command that was interrupted, as shells have it
 FOLDER = Path("convspectra-report")
@@ -102,7 +102,10 @@ def _several(args: argparse.Namespace, folder: Path) -> int:
         paths = shard(paths, *args.shard)
     check_folder(folder, args.figures)
     options = options_of(args)
-    like = None if options.like is None else stamps(options.like.absolute())
+    like = None
+    if options.like is not None:
+        with naming("", options.like):
+            like = stamps(options.like.absolute())
     with progress("report") as shown:
         outcomes = each_checkpoint(
             paths,

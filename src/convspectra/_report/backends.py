@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .._base import require, size
+from .._text import sentence_of
 
 CLUSTERS = ("dask", "ray")
 BACKENDS = ("loky", *CLUSTERS)
@@ -178,13 +179,6 @@ def _ray(work: Work, ray: Any, address: str | None) -> Iterator[Run]:
         yield run
     finally:
         ray.shutdown()
-
-
-def sentence_of(error: Exception) -> str:
-    """What an error says, without the number and the path of one from the system."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}."
-    return str(error) or type(error).__name__
 
 
 def _attempt(work: Work, path: Path) -> Attempt:

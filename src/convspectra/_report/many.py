@@ -15,7 +15,8 @@ from typing import Any
 
 from .._base import replacing, size
 from .._checkpoint import files_of
-from .backends import Attempt, Run, Work, running, sentence_of
+from .._text import sentence_of
+from .backends import Attempt, Run, Work, running
 
 # Nanoseconds within which two changes may leave one and the same time stamp: no file
 # system in use has coarser ones.
