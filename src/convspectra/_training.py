@@ -148,13 +148,13 @@ def bounds_of(
     skipped: Mapping[str, str],
     *,
     dense: str,
-    not_asked: Sequence[bool],
+    left_out: Sequence[bool],
 ) -> list[float | None]:
     """The bound of each name: that of the first pattern that it matches, if any.
 
     Errors say of the layers that are `skipped` why they are; `dense` is what the
-    framework calls its layers without sites. Which of the names are `not_asked`, being
-    such layers, is refused only if there are no others to bound.
+    framework calls its layers without sites. Whether `linear=False` leaves a name out,
+    being such a layer, is `left_out`: an error if no others are to be bounded.
     """
     bounds = check_bounds(max_norm)
     reasons = "".join(f" {name}: {why}." for name, why in skipped.items())
@@ -173,8 +173,8 @@ def bounds_of(
         next((b for pattern, b in bounds.items() if fnmatchcase(name, pattern)), None)
         for name in names
     ]
-    wanted = [no for bound, no in zip(found, not_asked) if bound is not None]
-    if wanted and all(wanted):
+    of_bounded = [out for bound, out in zip(found, left_out) if bound is not None]
+    if of_bounded and all(of_bounded):
         raise ValueError(
             f"There must be layers to bound, but there are only {dense} layers, and "
             "`linear` is False. Pass `linear=True` to bound these." + reasons

@@ -101,6 +101,14 @@ def trained(before, after):
     return {"bound": 1.0, "norms": {"stem": norms}}
 
 
+def test_a_layer_without_a_lower_bound_is_not_compared_with_its_torus():
+    row = {"name": "a", "grid": (8, 8), "largest": 1.1, "values_of": "torus"}
+    known = row | {"norm_lower": 1.0, "norm_upper": 1.0}
+    unknown = row | {"norm_lower": None, "norm_upper": 1.0}
+    (found,) = alternating.tori([known, unknown, known | {"values_of": "layer"}])
+    assert found["low"] == found["high"] == pytest.approx(0.1)
+
+
 def test_wide_intervals_tell_nothing_of_tori():
     unknown = {"low": -0.06, "high": 0.0}
     near = {"low": -0.01, "high": 0.01}

@@ -114,6 +114,9 @@ def test_layers_without_a_known_geometry_are_not_compared(network, tmp_path, rng
     assert claim.note.endswith("left out: 1")
     (claim,) = pretrained.run(Options(out=tmp_path / "new", networks=(alone,)))
     assert claim.holds is None
+    path.with_suffix(".toml").write_text(GEOMETRY.replace("*", "first"))
+    (claim,) = pretrained.run(Options(out=tmp_path / "newer", networks=(path,)))
+    assert "of 1 layers" in claim.found
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -351,6 +351,19 @@ def test_the_bounds_are_rounded_outward_where_jax_has_single_precision(jax, rng)
         assert found.gap <= 1e-4
 
 
+def test_under_jit_the_method_is_that_of_the_route(jax, rng):
+    found = []
+    for boundary in ("circular", "zeros"):
+        geometry = Geometry(5, boundary=boundary)
+
+        def norm(weight, geometry=geometry):
+            found.append(operator_norm(weight, geometry).method)
+            return weight
+
+        jax.jit(norm)(jax.numpy.asarray(rng.standard_normal((2, 2, 3))))
+    assert found == ["frequencies", "matrix"]
+
+
 def test_nan_goes_through_jit_as_nan(jax):
     weight = np.full((1, 1, 3), np.nan)
     found = jax.jit(lambda w: operator_norm(w, Geometry(4)).upper)(weight)

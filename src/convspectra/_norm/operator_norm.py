@@ -22,7 +22,7 @@ from .._base import cached, fraction, positive
 from .._layer.geometry import Geometry
 from .._layer.stencil import Stencil, resolve, stencil_of
 from .._route.norm import norm_route
-from .._route.records import NormRoute
+from .._route.records import Method, NormRoute
 from .._text import Lower, Upper, number
 from .bounds import Bounds
 from .norm_bounds import norm_bounds
@@ -228,11 +228,7 @@ def norm_by(
 
     Where these are not known yet, under `jit`, the method is the last of the route.
     """
-    real, host = not is_complex(weight), is_host(weight)
-    last = route or norm_route(
-        stencil, real=real, on_host=host, rtol=rtol, budget=budget
-    )
-    method = last.closing or last.method
+    method: Method | None = None
 
     def bounds_of(plain: Array) -> Bounds:
         nonlocal method
@@ -254,4 +250,10 @@ def norm_by(
         )
     else:
         lower, upper = call_on_host(both, weight, arrays=0, scalars=OUTWARD)
+    if method is None:
+        real, host = not is_complex(weight), is_host(weight)
+        last = route or norm_route(
+            stencil, real=real, on_host=host, rtol=rtol, budget=budget
+        )
+        method = last.closing or last.method
     return NormBounds(lower=lower, upper=upper, method=method, grid=stencil.grid)

@@ -127,12 +127,12 @@ def targets_of(layers: Layers, max_norm: Bounds, *, linear: bool) -> list[Target
         )
     found: dict[Path, Target] = {}
     names = [use.name for use in layers.uses]
-    not_asked = [use.role == "dense" and not linear for use in layers.uses]
+    left_out = [use.role == "dense" and not linear for use in layers.uses]
     bounds = bounds_of(
-        names, max_norm, layers.skipped, dense="dense", not_asked=not_asked
+        names, max_norm, layers.skipped, dense="dense", left_out=left_out
     )
-    for use, bound, no in zip(layers.uses, bounds, not_asked):
-        if bound is not None and not no:
+    for use, bound, is_left_out in zip(layers.uses, bounds, left_out):
+        if bound is not None and not is_left_out:
             known = found.get(use.path)
             geometries = (*(known.geometries if known else ()), use.geometry)
             found[use.path] = Target(use.path, use.role, bound, geometries)

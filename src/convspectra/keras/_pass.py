@@ -132,8 +132,8 @@ def targets_of(
     found: dict[int, Target] = {}
     uses, skipped = recorder.uses, dict(recorder.skipped)
     names = [use.name for use in uses]
-    not_asked = [use.role == "dense" and not linear for use in uses]
-    bounds = bounds_of(names, max_norm, skipped, dense="Dense", not_asked=not_asked)
+    left_out = [use.role == "dense" and not linear for use in uses]
+    bounds = bounds_of(names, max_norm, skipped, dense="Dense", left_out=left_out)
     for use, bound in zip(uses, bounds):
         reason = _reason(use, bound, linear=linear)
         if reason or bound is None or use.variable is None:

@@ -130,14 +130,12 @@ def bound_of_each(
 ) -> list[tuple[Use, float]]:
     """The layers that are to be bounded, with their bounds."""
     names = [use.name for use in uses.found]
-    not_asked = [not linear and isinstance(use.module, nn.Linear) for use in uses.found]
-    bounds = bounds_of(
-        names, max_norm, uses.skipped, dense="Linear", not_asked=not_asked
-    )
+    left_out = [not linear and isinstance(use.module, nn.Linear) for use in uses.found]
+    bounds = bounds_of(names, max_norm, uses.skipped, dense="Linear", left_out=left_out)
     return [
         (use, bound)
-        for use, bound, no in zip(uses.found, bounds, not_asked)
-        if bound is not None and not no
+        for use, bound, is_left_out in zip(uses.found, bounds, left_out)
+        if bound is not None and not is_left_out
     ]
 
 
